@@ -66,7 +66,7 @@ class Client:
         self._arena = arena
         ca, certificate, key = (os.fsencode(path) for path in tls) if tls else (None, None, None)
         self._options = _native.Options(
-            size=ctypes.sizeof(_native.Options), store=address.encode(), job=job.encode(), stage=rank,
+            size=ctypes.sizeof(_native.Options), store=address.encode(), job=job.encode(), plan=rank + 1, stage=rank,
             regions=ctypes.pointer(arena.region), region_count=1, deadline_ms=round(deadline * 1000),
             path=_native.PATHS[path], unverified=not verify, tls_ca=ca, tls_certificate=certificate, tls_key=key,
             plaintext=plaintext)
@@ -131,6 +131,9 @@ class Client:
             self.lost = StoreError(error.text.decode(errors="replace"), status=_native.status_name(status),
                                    store=self.address)
         return self.lost is None
+
+    def is_draining(self) -> bool:
+        return self._client is not None and _native.library().bl_client_is_draining(self._client)
 
     def reserve(self, size: int, count: int) -> bool:
         """`count` more slots of `size` bytes. False: the store has no memory, or the quota is used up."""

@@ -88,6 +88,7 @@ _CALLS = {  # name: (result, arguments)
     "bl_client_poll": (c_bool, [c_void_p, Ticket]),
     "bl_client_abandon": (None, [c_void_p, Ticket]),
     "bl_client_state": (c_int, [c_void_p, POINTER(Error)]),
+    "bl_client_is_draining": (c_bool, [c_void_p]),
     "bl_client_path": (c_int, [c_void_p, c_char_p]),
 }
 

@@ -18,15 +18,19 @@ class StorageBackend:
     the end of a unit (a layer of a stage and micro-batch).
 
     Args:
-        store: where to.
+        store: where to. It was opened with `size`: what is put has no end at which it could be measured.
         min_bytes: smaller tensors are not taken.
         prefetch: chunks that a `get` loads ahead, against the order of puts.
+
+    Raises:
+        ValueError: an argument; the text names it.
     """
 
     def __init__(self, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1) -> None:
-        with store._locked():
-            store._begin_region()
-        self._region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch, dedupes=False)
+        if store._given is None:
+            raise ValueError("store: it was opened without size=, and nothing says when what is put could be measured; open "
+                             "it with the bytes to borrow, as size='4 GiB'")
+        self._region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch, dedupes=False, ends=False)
 
     def put(self, tensor: torch.Tensor, stream: Any = None) -> Use | None:
         """Copies a tensor on its way to the store. None: it stays where it is (small, a parameter, no slot).
@@ -45,7 +49,7 @@ class StorageBackend:
         """
         with _on(stream):
             tensor = self._region.unpack(payload)
-            return tensor.clone(memory_format=torch.preserve_format) if out is None else out.copy_(tensor)
+            return tensor if out is None else out.copy_(tensor)
 
     def free(self, payload: Use) -> None:
         """Its part of a slot is not needed any more."""

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import inspect
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -37,7 +39,7 @@ class park:  # noqa: N801, a verb as it is used
 
     As a wrapper of a function or module, a block that is lost can be made again by running the function once more: its
     inputs are kept for that, random numbers come from the same states, and it must do the same each time, as for
-    `torch.utils.checkpoint` without reentrance.
+    `torch.utils.checkpoint` without reentrance. A copy of a wrapped module parks, too; `del module.forward` ends it.
 
     Args:
         store: where to.
@@ -54,8 +56,8 @@ class park:  # noqa: N801, a verb as it is used
                  recompute: Callable[[], Any] | None = None) -> None:
         if on_loss not in ("raise", "recompute"):
             raise ValueError(f"on_loss: {on_loss!r} is neither 'raise' nor 'recompute'")
-        if prefetch < 0:
-            raise ValueError(f"prefetch: {prefetch} is less than 0")
+        if not isinstance(prefetch, int) or prefetch < 0:
+            raise ValueError(f"prefetch: {prefetch!r} is no number of chunks, from 0 on")
         self._store, self._min_bytes, self._prefetch = store, parse_bytes(min_bytes), prefetch
         self._on_loss, self._recompute = on_loss, recompute
         self._open = threading.local()  # hooks are a thread's, too
@@ -86,22 +88,55 @@ class park:  # noqa: N801, a verb as it is used
     def __call__(self, function: Function) -> Function:
         """Wraps a function; a module is given a forward pass that parks, and is returned."""
         if isinstance(function, torch.nn.Module):
-            function.forward = self(function.forward)
+            function.forward = ParkedForward(self, function, vars(function).get("forward"))
             return function
+        for lazy in inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction:
+            if lazy(function):
+                raise TypeError(f"{function!r} saves nothing before its result is asked for: use a `with park(store)` inside")
 
         @functools.wraps(function)
         def parked(*arguments: Any, **keywords: Any) -> Any:
-            again = None
-            if self._on_loss == "recompute":
-                again = Recompute(function, arguments, keywords)
-            region = self._begin(again)
-            try:
-                with saved_tensors_hooks(region.pack, region.unpack):
-                    return function(*arguments, **keywords)
-            finally:
-                region.finish()
+            return self._run(function, arguments, keywords)
 
         return parked
+
+    def _run(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        if not torch.is_grad_enabled() and not self._store._usable():
+            return function(*arguments, **keywords)  # evaluation needs no store
+        again = Recompute(function, arguments, keywords) if self._on_loss == "recompute" else None
+        region = self._begin(again)
+        try:
+            with saved_tensors_hooks(region.pack, region.unpack):
+                outputs = function(*arguments, **keywords)
+        finally:
+            region.finish()
+        if again is not None:
+            again.made(outputs)
+        return outputs
+
+
+class ParkedForward:
+    """The forward pass of a module that parks."""
+
+    def __init__(self, region: park, module: torch.nn.Module, own: Callable[..., Any] | None) -> None:
+        self._region, self._module, self._own = region, module, own  # own: a forward pass that was set before
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self._own if self._own is not None else type(self._module).forward.__get__(self._module)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._region._run(self.__wrapped__, arguments, keywords)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ParkedForward:
+        return ParkedForward(self._region, memo.get(id(self._module), self._module), copy.deepcopy(self._own, memo))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # another process has no such store
+        return (getattr, (self._module, "forward")) if self._own is None else (_same, (self._own,))
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 class hooks(tuple):  # noqa: N801
@@ -110,11 +145,10 @@ class hooks(tuple):  # noqa: N801
         remat.checkpoint(saved_tensors_hooks=bt.hooks(store))
         with torch.autograd.graph.saved_tensors_hooks(*bt.hooks(store)): ...
 
-    Tensors leave as chunks fill. Arguments are those of `park`.
+    Tensors leave as chunks fill. Arguments are those of `park`. If the store was opened without `size`, what is saved until
+    none of it is left (a forward and a backward pass) is measured, and stays.
     """
 
     def __new__(cls, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1) -> hooks:
-        with store._locked():
-            store._begin_region()
-        region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch)
+        region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch, ends=False)
         return super().__new__(cls, (region.pack, region.unpack))

@@ -166,7 +166,10 @@ class Attachment:
         if self._on_loss == "recompute" and region.parks:
             region.recompute = Recompute(original, arguments, keywords)
         with saved_tensors_hooks(region.pack, region.unpack):
-            return original(*arguments, **keywords)
+            outputs = original(*arguments, **keywords)
+        if region.recompute is not None:
+            region.recompute.made(outputs)
+        return outputs
 
     def _backward(self, kind: str, stage: Any, original: Callable[..., Any], micro_batch: int, *arguments: Any,
                   **keywords: Any) -> Any:

@@ -32,10 +32,13 @@ def _is_cast_of_leaf(tensor: torch.Tensor) -> bool:
             and getattr(cast.next_functions[0][0], "name", lambda: "")() == "torch::autograd::AccumulateGrad")
 
 
-def why_not(tensor: torch.Tensor, min_bytes: int) -> str | None:
-    """Why a saved tensor stays where it is; None: it may leave. `own` reasons are no activations at all."""
+def why_not(tensor: torch.Tensor, min_bytes: int, whole: bool = True) -> str | None:
+    """Why a saved tensor stays where it is; None: it may leave. `own` reasons are no activations at all.
+
+    `whole`: its whole storage would leave with it.
+    """
     owner = tensor if tensor._base is None else tensor._base
-    if (owner.is_leaf and owner.requires_grad) or _is_cast_of_leaf(owner):
+    if (owner.is_leaf and owner.requires_grad) or isinstance(owner, torch.nn.Parameter) or _is_cast_of_leaf(owner):
         return "own"
     if type(tensor) is not torch.Tensor:
         return "subclass"
@@ -44,21 +47,36 @@ def why_not(tensor: torch.Tensor, min_bytes: int) -> str | None:
         return "layout"
     if getattr(tensor, "_TE_do_not_offload", False):
         return "marked"
-    size = tensor.untyped_storage().nbytes()
+    size = tensor.untyped_storage().nbytes() if whole else tensor.numel() * tensor.element_size()
     if size < min_bytes:
         return "small"
-    if not owner.requires_grad and size > 2 * tensor.numel() * tensor.element_size():
+    if whole and not owner.requires_grad and size > 2 * tensor.numel() * tensor.element_size():
         return "part"  # of something larger that is not autograd's, as a slice of a data set
     return None
 
 
+def span(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
+    """Elements of a storage from the first to the last that such a tensor has."""
+    return 0 if 0 in shape else 1 + sum((count - 1) * step for count, step in zip(shape, stride))
+
+
+def span_bytes(tensor: torch.Tensor) -> int:
+    return span(tensor.shape, tensor.stride()) * tensor.element_size()
+
+
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Its span, as uint8."""
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(
+        tensor.untyped_storage(), tensor.storage_offset() * tensor.element_size(), (span_bytes(tensor),))
+
+
 class Entry:
-    """A storage that one region saw, and how many saved tensors are still made of it."""
+    """A storage that one region saw, or the tensor alone that was saved, and how many saved tensors are still made of it."""
 
     __slots__ = ("store", "storage", "size", "wanted", "chunk", "offset", "uses", "held")
 
-    def __init__(self, store: Store, storage: torch.UntypedStorage | None, wanted: bool) -> None:
-        self.store, self.size = store, 0 if storage is None else storage.nbytes()
+    def __init__(self, store: Store, storage: torch.UntypedStorage | None, wanted: bool, size: int = 0) -> None:
+        self.store, self.size = store, size  # bytes
         self.storage = None if storage is None else StorageWeakRef(storage)
         self.wanted = wanted  # it was fit to be parked
         self.chunk: Chunk | None = None  # None: it stayed
@@ -89,8 +107,8 @@ class Entry:
 class Use:
     """What autograd gets in place of a tensor that it saves."""
 
-    __slots__ = ("entry", "tensor", "version", "index", "dtype", "device", "shape", "stride", "start", "read", "region",
-                 "dropped")
+    __slots__ = ("entry", "tensor", "version", "index", "dtype", "device", "shape", "stride", "start", "size", "read",
+                 "region", "dropped")
 
     def __init__(self, region: Region, entry: Entry, tensor: torch.Tensor, index: int) -> None:
         self.region, self.index, self.read = region, index, False
@@ -102,7 +120,17 @@ class Use:
             self.tensor = tensor.detach()  # an output would keep its own node alive
         else:
             self.dtype, self.device, self.shape = tensor.dtype, tensor.device, tensor.shape
-            self.stride, self.start = tensor.stride(), tensor.storage_offset()
+            self.stride = tensor.stride()
+            self.start = tensor.storage_offset() * tensor.element_size() if region.dedupes else 0
+            self.size = span_bytes(tensor) if region.dedupes else entry.size
+
+    def tensor_of(self, data: torch.Tensor) -> torch.Tensor:
+        """`data`, uint8, as what was saved."""
+        tensor, at = torch.empty(0, dtype=self.dtype, device=data.device), data.storage_offset() // self.dtype.itemsize
+        if self.size < span(self.shape, self.stride) * self.dtype.itemsize:  # it was gathered
+            tensor.set_(data.untyped_storage(), at, self.shape)
+            return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=data.device).copy_(tensor)
+        return tensor.set_(data.untyped_storage(), at, self.shape, self.stride)
 
     def end(self) -> None:
         """Nobody asks for it any more. A second call does nothing."""
@@ -145,19 +173,39 @@ def tensors_of(*values: Any) -> tuple[torch.Tensor, ...]:
     return tuple(leaf for leaf in torch.utils._pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor))
 
 
+def leaves_of(outputs: tuple[torch.Tensor, ...], inputs: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
+    """The parameters, and other leaves, whose gradients come from `outputs`, without those that `inputs` were made of."""
+    seen = {tensor.grad_fn for tensor in inputs}
+    nodes, leaves = [tensor.grad_fn for tensor in outputs], []
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if hasattr(node, "variable"):  # AccumulateGrad
+            leaves.append(node.variable)
+        nodes.extend(before for before, _ in node.next_functions)
+    return leaves
+
+
 class Recompute:
     """A forward pass that can be run again: its inputs are kept, random numbers come from the same states."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        inputs = tensors_of(arguments, keywords)
-        self._run, self._call = restored_state(inputs), functools.partial(function, *arguments, **keywords)
-        self._inputs = [(tensor, tensor._version) for tensor in inputs]
+        self._inputs = tensors_of(arguments, keywords)
+        self._run, self._call = restored_state(self._inputs), functools.partial(function, *arguments, **keywords)
+        self._versions = [("an input", tensor, tensor._version) for tensor in self._inputs]
+
+    def made(self, outputs: Any) -> None:
+        """What the forward pass returned: it shows the parameters that it read."""
+        for leaf in leaves_of(tensors_of(outputs), self._inputs):
+            self._versions.append(("a parameter", leaf, leaf._version))
 
     def changed(self) -> str | None:
         """What makes another result likely."""
-        for tensor, version in self._inputs:
+        for what, tensor, version in self._versions:
             if tensor._version != version:
-                return f"an input of shape {list(tensor.shape)} was changed in place after the forward pass"
+                return f"{what} of shape {list(tensor.shape)} was changed in place after the forward pass"
         return None
 
     def __call__(self) -> None:
@@ -168,14 +216,16 @@ class Region:
     """Saved tensors of one forward pass (of a micro-batch on a stage, or of all that a `with` holds).
 
     `parks`: False measures only. `forgets`: what was loaded is let go of when all of it was had once; False: when nobody can
-    ask for it any more, or by forget(). `dedupes`: a storage that is saved several times moves once. `recompute`: makes everything that was saved here again, in the same order, by running
-    the forward pass; None: a lost block is an error.
+    ask for it any more, or by forget(). `dedupes`: a storage moves whole, and once if it is saved several times; False: just
+    what a tensor is made of. `ends`: finish() is called; False: the store begins anew whenever nothing is left of what was
+    saved. `recompute`: makes everything that was saved here again, in the same order, by running the forward pass; None: a
+    lost block is an error.
     """
 
-    def __init__(self, store: Store, *, min_bytes: int, parks: bool = True, prefetch: int = 1,
-                 forgets: bool = True, dedupes: bool = True, recompute: Recompute | None = None) -> None:
+    def __init__(self, store: Store, *, min_bytes: int, parks: bool = True, prefetch: int = 1, forgets: bool = True,
+                 dedupes: bool = True, ends: bool = True, recompute: Recompute | None = None) -> None:
         self.store, self.min_bytes, self.parks, self.prefetch = store, min_bytes, parks, prefetch
-        self.recompute, self.forgets, self.dedupes = recompute, forgets, dedupes
+        self.recompute, self.forgets, self.dedupes, self.ends = recompute, forgets, dedupes, ends
         self._entries: dict[tuple[int, int], Entry] = {}
         self._leave: dict[int, StorageWeakRef] = {}
         self._filling: Chunk | None = None
@@ -194,9 +244,12 @@ class Region:
 
     def pack(self, tensor: torch.Tensor) -> Use:
         index, self._count = self._count, self._count + 1
-        reason = why_not(tensor, self.min_bytes)
+        reason = why_not(tensor, self.min_bytes, self.dedupes)
         with self.store._locked():
             self.store._check()
+            self.store._collect()
+            if not self.ends and self.store._need == 0:  # nothing of a unit before is left
+                self.store._begin_region()
             return Use(self, self._entry(tensor, reason), tensor, index)
 
     def _entry(self, tensor: torch.Tensor, reason: str | None) -> Entry:
@@ -211,11 +264,13 @@ class Region:
         if len(self._entries) > ENTRIES:
             self._entries = {key: entry for key, entry in self._entries.items() if not entry.storage.expired()}
         if entry is None or entry.uses == 0 or entry.storage.expired() or not self._has_same_bytes(entry, storage):
-            wanted = self.parks and reason is None and key[0] not in self._leave and not self.store._is_constant(tensor, storage)
-            entry = self._entries[key] = Entry(self.store, storage, wanted)
+            wanted = (self.parks and reason is None and key[0] not in self._leave
+                      and not (self.dedupes and self.store._is_constant(tensor, storage)))
+            gathered = min(tensor.numel() * tensor.element_size(), span_bytes(tensor))
+            entry = self._entries[key] = Entry(self.store, storage, wanted, storage.nbytes() if self.dedupes else gathered)
             if wanted:
                 self.store._want(entry.size)
-                self._place(entry, storage)
+                self._place(entry, self._data(tensor, storage))
             if entry.chunk is None and reason not in ("own", "part") and key[0] not in self._leave:
                 entry.held = True
                 self.store._hold(entry.size)
@@ -239,10 +294,16 @@ class Region:
                 return False
         return True
 
-    def _place(self, entry: Entry, storage: torch.UntypedStorage) -> None:
-        """Copies a storage into a chunk, if there is one to be had."""
+    def _data(self, tensor: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+        """What leaves with a tensor, as uint8: its storage, or the tensor alone, gathered if there are gaps in it."""
+        if self.dedupes:
+            return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+        gaps = tensor.numel() * tensor.element_size() < span_bytes(tensor)
+        return bytes_of(tensor.detach().contiguous() if gaps else tensor)
+
+    def _place(self, entry: Entry, data: torch.Tensor) -> None:
+        """Copies data into a chunk, if there is one to be had."""
         store = self.store
-        data = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
         if entry.size > store.chunk_bytes:
             entry.chunk = store._park_large(data)
             if entry.chunk is not None:
@@ -277,9 +338,10 @@ class Region:
         chunk, self._filling = self._filling, None
         if chunk is not None:
             with self.store._locked():
-                self.store._seal(chunk)
                 if chunk.alive == 0:
                     self.store._discard(chunk)
+                else:
+                    self.store._seal(chunk)
 
     def finish(self) -> None:
         """Nothing more is saved here."""
@@ -294,7 +356,7 @@ class Region:
         if use.tensor is not None:
             return self._kept(use)
         if self._again is not None:
-            return self._again[use.index]
+            return use.tensor_of(bytes_of(self._again[use.index]).clone())
         with store._locked():
             store._check()
             if use.entry is None:
@@ -309,13 +371,14 @@ class Region:
         if data is None:
             return self._recomputed(use, lost)
         with store._locked():
-            tensor = self._tensor(use, data)
             chunk = use.entry.chunk
             self._prefetch_before(chunk)
             if not use.read:
                 use.read = True
                 chunk.unread -= 1
-            if chunk.unread == 0 and self.forgets:
+            over = chunk.unread == 0 and self.forgets
+            tensor = self._tensor(use, data, alone=over and data is chunk.buffer and use.entry.size == chunk.used)
+            if over:
                 store._forget_buffer(chunk)
             store._collect()
             return tensor
@@ -331,14 +394,13 @@ class Region:
         return use.tensor
 
     @staticmethod
-    def _tensor(use: Use, data: torch.Tensor) -> torch.Tensor:
-        entry = use.entry
-        if use.device.type != "cpu":
-            data, at = data[entry.offset:entry.offset + entry.size].to(use.device), 0
-        else:
-            at = data.storage_offset() + entry.offset
-        start = at // use.dtype.itemsize + use.start
-        return torch.empty(0, dtype=use.dtype, device=use.device).set_(data.untyped_storage(), start, use.shape, use.stride)
+    def _tensor(use: Use, data: torch.Tensor, alone: bool) -> torch.Tensor:
+        """In memory that nobody else reads or writes: autograd may make a gradient of it, and add to that in place.
+
+        `alone`: `data` is used for nothing else.
+        """
+        at = use.entry.offset + use.start
+        return use.tensor_of(data[at:at + use.size].to(use.device, copy=not alone))
 
     def _prefetch_before(self, chunk: Chunk) -> None:
         """Backward passes come from the end: what was parked before is needed next."""
@@ -388,7 +450,7 @@ class Region:
                                "(docs/pytorch.md)")
         self._again = made
         self.store._counts["recomputed"] += 1
-        return again
+        return use.tensor_of(bytes_of(again).clone())
 
     def __del__(self) -> None:
         if self._filling is not None:  # never sealed

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import logging
 import os
+import secrets
 import threading
 import time
 from typing import Any
@@ -23,6 +24,7 @@ AHEAD = 32  # loads of a chunk under way while one of them is waited for
 TICKETS = 160  # operations under way at a time; the library takes 256
 SLOTS_AT_ONCE = 4  # reserved with one call, where there is memory
 REOPEN_SECONDS = 2.0  # at first, between attempts to find a store that was lost; doubled up to a minute
+DEADLINE_SECONDS_MAX = 1e6
 UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "KB": 10**3, "MB": 10**6,
          "GB": 10**9, "TB": 10**12}
 
@@ -36,7 +38,7 @@ def parse_bytes(value: int | str) -> int:
     unit = text[len(digits):].strip() if text.startswith(digits) else None
     try:
         size = round(float(digits) * UNITS[unit])
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, OverflowError):
         size = 0
     if size <= 0:
         raise ValueError(f"{value!r} is not a number of bytes: 4194304, '4 MiB', '1.5 GiB'")
@@ -93,7 +95,8 @@ class Store:
     Args:
         address: where the store listens for control: `"unix:/run/store"` or `"host:port"`.
         job: names this run at the store (`ballastctl leases list --job NAME`). Stores that are open at a time, of one
-            job or several, need different pairs of (job, rank); each pair has an arena of its own.
+            job or several, need different pairs of (job, rank): one that is opened ends an older one of the same pair. Each
+            pair has an arena of its own. None: a name that nobody else has.
         rank: this process among those of the job.
         device: `"cpu"`. Tensors of GPUs pass through memory of the host.
         size: bytes to borrow, as a number or `"4 GiB"`. None: the first region (a `with park(...)`, a step of an attached
@@ -118,12 +121,20 @@ class Store:
                  size: int | str | None = None, staging: int | str = 32 << 20, chunk: int | str = 4 << 20,
                  path: str = "auto", verify: bool = True, tls: tuple[str, str, str] | None = None,
                  plaintext: bool = False, deadline: float = 10.0) -> None:
-        if torch.device(device).type != "cpu":
+        if device != "cpu":
             raise ValueError(f"device: {device!r} is not there; blocks leave from memory of the host: 'cpu'")
         if path not in _native.PATHS:
             raise ValueError(f"path: {path!r} is none of {', '.join(_native.PATHS)}")
-        if tls is not None and len(tls) != 3:
+        if tls is not None and (isinstance(tls, (str, bytes)) or len(tls) != 3):
             raise ValueError("tls: three files are needed: (ca, certificate, key)")
+        if not isinstance(address, str) or not address:
+            raise ValueError(f"address: {address!r} is none, such as 'unix:/run/store' or 'host:7800'")
+        if job is not None and (not isinstance(job, str) or not job.isprintable()):
+            raise ValueError(f"job: {job!r} is no name")
+        if not isinstance(rank, int) or not 0 <= rank < 2**32 - 1:
+            raise ValueError(f"rank: {rank!r} is no number of a process, from 0 on")
+        if not 0 < deadline <= DEADLINE_SECONDS_MAX:
+            raise ValueError(f"deadline: {deadline!r} is no number of seconds from above 0 to {DEADLINE_SECONDS_MAX}")
         self.address, self.device = address, device
         self.chunk_bytes = slot_bytes(parse_bytes(chunk))
         self._staging_bytes = max(parse_bytes(staging), 4 * self.chunk_bytes)
@@ -132,10 +143,11 @@ class Store:
         self._pid, self._lock, self._closed = os.getpid(), threading.RLock(), False
         self._arena = Arena(self._staging_bytes, address)
         self._options: dict[str, Any] = {
-            "job": job or f"torch-{os.getpid()}", "rank": rank, "arena": self._arena, "path": path, "verify": verify,
+            "job": job or f"torch-{os.getpid()}-{secrets.token_hex(4)}", "rank": rank, "arena": self._arena, "path": path, "verify": verify,
             "tls": tls, "plaintext": plaintext, "deadline": deadline}
         self._client = Client(address, size=self._given or GRANULE, **self._options)
         self._full = self._given is None  # no more slots are asked for until the next region
+        self._draining = False  # the store wants its memory back: nothing more leaves
         self._need = self._need_peak = 0  # bytes that were fit to be parked: now, and most
         self._alive = 0  # chunks with slots
         self._evicting: collections.deque[Segment] = collections.deque()
@@ -197,6 +209,9 @@ class Store:
 
     # ---- regions, under way
 
+    def _usable(self) -> bool:
+        return not self._closed and os.getpid() == self._pid
+
     def _locked(self) -> threading.RLock:
         """The lock, for a `with`. Not in a forked child, where another thread's copy of it may be locked for ever."""
         if os.getpid() != self._pid:
@@ -221,6 +236,10 @@ class Store:
         self._collect()
         if not self._client.alive():
             self._reopen()
+            return
+        self._draining = self._client.is_draining()
+        if self._draining:
+            self._say("the store is about to end; nothing more is parked there")
             return
         need = slot_bytes(self._need_peak + self._need_peak // 8 + 4 * self.chunk_bytes)
         if self._given is None and self._need_peak and need > self.size and self._alive == 0:
@@ -251,9 +270,11 @@ class Store:
         try:
             self._client.reopen()
             self._reopen_wait, self._full = REOPEN_SECONDS, self.size == 0
+            self._draining = False
             log.warning("%s: the store is back", self.address)
         except StoreError as error:
-            self._say(f"the store is gone, everything stays here until it is back: {error}")
+            what = "is gone" if error.status in ("UNAVAILABLE", "DEADLINE") else "lends nothing"
+            self._say(f"the store {what}, everything stays here until it does again: {error}")
             self._reopen_at = time.monotonic() + self._reopen_wait
             self._reopen_wait = min(2 * self._reopen_wait, 60.0)
 
@@ -306,7 +327,7 @@ class Store:
         return memory
 
     def _begin_segment(self, size: int) -> Segment | None:
-        if self._client.lost is not None:
+        if self._client.lost is not None or self._draining:
             return None
         slot = self._slot(size)
         if slot is None:

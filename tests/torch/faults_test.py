@@ -131,6 +131,80 @@ def test_restarted(folder):
     print("ok a restarted store is used again")
 
 
+def test_hooks_after_a_restart(folder):
+    """What has no regions uses a restarted store again, too."""
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    with a_store(folder, name="hooks") as service:
+        store = bt.Store(service.address, job="hooks", **OPTIONS)
+        pair = bt.hooks(store, min_bytes=1 << 12)
+
+        def run(x):
+            with torch.autograd.graph.saved_tensors_hooks(*pair):
+                return model(x)
+
+        assert same(gradients(model, x, run), expected)
+        service.kill()
+        with a_store(folder, name="hooks"):
+            deadline, before = time.monotonic() + 60, store.stats()["bytes"]
+            while store.stats()["bytes"] == before or store._client.lost is not None:
+                assert same(gradients(model, x, run), expected)
+                assert time.monotonic() < deadline, store.stats()
+                time.sleep(0.2)
+            store.close()
+    print("ok hooks use a restarted store again")
+
+
+def test_draining(folder):
+    """A store that is to end lets what it has be loaded and gets nothing more: no step is lost."""
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    with a_store(folder, "--drain", "30", name="drains") as service:
+        store = bt.Store(service.address, job="drains", **OPTIONS)
+        run = bt.park(store, min_bytes=1 << 12)(model.forward)
+        assert same(gradients(model, x, run), expected)
+        with bt.park(store, min_bytes=1 << 12):
+            loss = model(x).square().mean()
+        os.kill(service.pid, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while not store._client.is_draining():
+            assert time.monotonic() < deadline, "it does not say so"
+            time.sleep(0.05)
+        model.zero_grad()
+        loss.backward()
+        assert same([loss.detach(), *(p.grad for p in model.parameters())], expected), "of what was there"
+        before = store.stats()["bytes"]
+        for _ in range(2):
+            assert same(gradients(model, x, run), expected)
+        assert store.stats()["bytes"] == before and store.stats()["lost"] == 0, store.stats()
+        store.close()
+        service.process.wait(30)
+    print("ok a store that drains")
+
+
+def test_neighbours(folder):
+    """Stores that were opened alike, in one process or several, leave each other alone; so do ranks of one job."""
+    model, x = a_model(), torch.randn(512, 128)
+    expected = gradients(model, x)
+    with a_store(folder, name="shared") as service:
+        first = bt.Store(service.address, **OPTIONS)
+        with bt.park(first, min_bytes=1 << 12):
+            loss = model(x).square().mean()
+        second = bt.Store(service.address, **OPTIONS)
+        model.zero_grad()
+        loss.backward()
+        assert same([loss.detach(), *(p.grad for p in model.parameters())], expected) and first.stats()["lost"] == 0
+        first.close()
+        second.close()
+        ranks = [bt.Store(service.address, job="ranks", rank=rank, **{**OPTIONS, "size": size})
+                 for rank, size in enumerate(("32 MiB", "64 MiB"))]
+        for store in ranks:
+            assert same(gradients(model, x, bt.park(store, min_bytes=1 << 12)(model.forward)), expected)
+            assert store.stats()["parked"] > 0 and store.stats()["kept"] == 0, store.stats()
+            store.close()
+    print("ok neighbours at a store")
+
+
 def test_gil(folder):
     """Sessions are renewed by a thread of the library, which needs no Python."""
     model, x = a_model(), torch.randn(512, 128)
@@ -240,6 +314,9 @@ def main():
         test_killed_at_every_edge(folder)
         test_standing_still(folder)
         test_restarted(folder)
+        test_hooks_after_a_restart(folder)
+        test_draining(folder)
+        test_neighbours(folder)
         test_gil(folder)
         test_forks(folder)
         test_beside_grpc(folder)

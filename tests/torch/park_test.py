@@ -3,8 +3,10 @@
 """ballast_torch.park: gradients have the bits of a run without it, whatever is saved and however it is asked for; memory that
 was parked is free; what cannot be parked stays; mistakes are named."""
 import contextlib
+import copy
 import ctypes
 import gc
+import io
 import os
 import sys
 import time
@@ -170,6 +172,103 @@ def test_graphs_used_twice(address):
     print("ok retained graphs, double backward passes, backward after the region")
 
 
+class Returns(torch.autograd.Function):
+    """Its gradient is what it saved, as a fused loss that makes its gradient in the forward pass."""
+
+    @staticmethod
+    def forward(ctx, w, x):
+        ctx.save_for_backward(torch.cos(w) if x is None else x)
+        return torch.sin(w).sum()
+
+    @staticmethod
+    def backward(ctx, _):
+        return ctx.saved_tensors[0], None
+
+
+class Looks(torch.autograd.Function):
+    strides = []
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sum()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Looks.strides.append(ctx.saved_tensors[0].stride())
+        return gradient.expand_as(ctx.saved_tensors[0])
+
+
+def test_handed_out(address):
+    """A gradient that is a saved tensor is nobody else's memory: autograd adds to it in place, others are written elsewhere."""
+    for rows in (64, 1024, 3000):  # of 4 KiB: a part of a chunk, a chunk, several segments
+        for needs_grad in (False, True):
+            with bt.Store(address, job="handed-out", size="64 MiB") as store:
+                w = nn.Parameter(torch.randn(rows, 1024))
+                x = (torch.randn(rows, 1024, requires_grad=True) * 2)[:, ::2].repeat(1, 2) if needs_grad else None
+                with bt.park(store, **SMALL):
+                    first, second = Returns.apply(w, x), Returns.apply(w * 1, x)
+                once = torch.cos(w.detach()) if x is None else x.detach().clone()
+                for times in range(1, 4):
+                    (first if times < 3 else second).backward(retain_graph=True)
+                    assert torch.equal(w.grad, sum([once] * times, torch.zeros_like(once))), (rows, needs_grad, times)
+                del first, second
+                nothing_parked(store)
+    for inside in (False, True):
+        with bt.Store(address, job="handed-out", size="64 MiB") as store:
+            pack, unpack = bt.hooks(store, **SMALL)
+            weights = [nn.Parameter(torch.randn(256, 256)) for _ in range(4)]
+            for w in weights:
+                with bt.park(store, **SMALL) if inside else torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+                    loss = Returns.apply(w, None)
+                    if inside:
+                        loss.backward()
+                loss.backward() if not inside else None
+                del loss
+                store.stats()
+            assert same([w.grad for w in weights], [torch.cos(w.detach()) for w in weights]), "a gradient was written over"
+    with bt.Store(address, job="views", size="64 MiB") as store:
+        x = torch.randn(8, 64, 384, requires_grad=True) * 2
+        views = [part.unflatten(-1, (4, 32)).transpose(1, 2) for part in x.chunk(3, -1)]
+        with bt.park(store, **SMALL):
+            loss = sum(Looks.apply(view) for view in views)
+        loss.backward()
+        assert sorted(Looks.strides) == sorted(view.stride() for view in views), "other strides"
+    print("ok gradients that are saved tensors; strides of views")
+
+
+def test_copies(address):
+    """A copy of a module that parks computes with its own parameters and parks; it can be pickled."""
+    with bt.Store(address, job="copies", size="64 MiB") as store:
+        model = nn.Sequential(nn.Linear(512, 512), nn.GELU())
+        model[0] = bt.park(store, **SMALL)(model[0])
+        x = torch.randn(64, 512)
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in other.parameters():
+                parameter.zero_()
+        assert model(x).abs().sum() > 0 == other(x).abs().sum(), "a copy computes with the parameters of the original"
+        before = store.stats()["bytes"]
+        other(torch.randn(64, 512, requires_grad=True) * 2).sum().backward()
+        assert store.stats()["bytes"] > before, "a copy does not park"
+        buffer = io.BytesIO()
+        torch.save(other, buffer)
+        buffer.seek(0)
+        loaded = torch.load(buffer, weights_only=False)
+        assert torch.equal(loaded(x), other(x)) and torch.equal(copy.deepcopy(loaded)(x), other(x))
+    with torch.no_grad():
+        assert torch.equal(model(x), nn.functional.gelu(nn.functional.linear(x, model[0].weight, model[0].bias)))
+    try:
+        model(x)
+    except bt.StoreError as error:
+        assert "closed" in str(error), error
+    else:
+        raise AssertionError("a closed store parks")
+    del model[0].forward
+    model(x)
+    print("ok copies of modules that park, pickled ones, evaluation after the store was closed")
+
+
 def test_in_place(address):
     """A tensor that is changed after it was saved: caught where it stayed, as without us; parked, its old value counts."""
     with bt.Store(address, job="in-place", size="64 MiB") as store:
@@ -202,12 +301,14 @@ def test_in_place(address):
 def test_left_alone(address):
     with bt.Store(address, job="alone", size="64 MiB") as store:
         layer = nn.Linear(512, 512)
+        frozen = nn.Parameter(torch.randn(512, 512), requires_grad=False)
         x = torch.randn(512, 512)
 
         class Tagged(torch.Tensor):
             pass
 
         cases = {
+            "frozen parameters": lambda: (torch.randn(2, 512, requires_grad=True) @ frozen.t()).sum(),
             "parameters and views of them": lambda: layer(torch.randn(2, 512, requires_grad=True)).sum(),
             "small ones": lambda: torch.randn(4, 4, requires_grad=True).mul(2).square().sum(),
             "leaves": lambda: torch.randn(512, 512, requires_grad=True).square().sum(),
@@ -404,6 +505,22 @@ def test_recompute(address, folder):
             assert same(gradients(model, tokens, bt.park(store, **SMALL)), expected)
             assert store.stats()["held"] >= 0
             store.close()
+    with a_store(folder, name="dies-changed") as service:
+        bias, x = nn.Parameter(torch.zeros(512)), torch.randn(256, 512, requires_grad=True)
+        store = bt.Store(service.address, job="changed", size="64 MiB")
+        loss = bt.park(store, on_loss="recompute", **SMALL)(lambda x: torch.sin((x * 2 + bias).sin() * 3).sum())(x)
+        with torch.no_grad():
+            bias.add_(1)
+        while store._evicting:
+            store.stats()
+        service.kill()
+        try:
+            loss.backward()
+        except bt.BlockLost as error:
+            assert "a parameter of shape [512] was changed" in str(error), error
+        else:
+            raise AssertionError("a block was made again with another parameter")
+        store.close()
     print("ok a lost block is made again, or named")
 
 
@@ -424,10 +541,20 @@ def test_mistakes(address, folder):
     refused(ValueError, "12 XB", of=lambda: bt.Store(address, size="12 XB"))
     refused(ValueError, "cuda:0", of=lambda: bt.Store(address, device="cuda:0"))
     refused(ValueError, "'fast'", "shm", of=lambda: bt.Store(address, path="fast"))
-    refused(ValueError, "tls", of=lambda: bt.Store(address, tls=("ca",)))
+    for options in ({"tls": ("ca",)}, {"tls": "abc"}, {"rank": -1}, {"rank": 2**32}, {"rank": 1.5}, {"deadline": 0},
+                    {"deadline": -1}, {"deadline": float("inf")}, {"job": 5}, {"job": "a\n"}, {"device": "gpu"}):
+        refused(ValueError, *options, of=lambda: bt.Store(address, **options))
+    refused(ValueError, "address", of=lambda: bt.Store(None))
+    refused(ValueError, "inf GiB", of=lambda: bt.Store(address, size="inf GiB"))
     store = bt.Store(address, job="mistakes", size="8 MiB")
     refused(ValueError, "on_loss", "'sometimes'", of=lambda: bt.park(store, on_loss="sometimes"))
     refused(ValueError, "prefetch", of=lambda: bt.park(store, prefetch=-1))
+    refused(ValueError, "prefetch", of=lambda: bt.park(store, prefetch=1.5))
+
+    def lazy():
+        yield x.square()
+
+    refused(TypeError, "lazy", of=lambda: bt.park(store)(lazy))
     refused(ValueError, "wrap a function", of=lambda: bt.park(store, on_loss="recompute").__enter__())
     refused(ValueError, "0", of=lambda: bt.park(store, min_bytes=0))
     x = torch.randn(512, 512, requires_grad=True)
@@ -472,6 +599,8 @@ def main():
         test_models(address)
         test_kinds(address)
         test_graphs_used_twice(address)
+        test_handed_out(address)
+        test_copies(address)
         test_in_place(address)
         test_left_alone(address)
         test_memory_is_free(address)
