@@ -116,17 +116,29 @@ static bl_status_t take_short(parser_t *parser, const char *word) {
 
 static bl_status_t take_positional(parser_t *parser, const char *word) {
   bl_flags_result_t *result = parser->result;
-  if (result->positional_count >= parser->flags->positional_maximum ||
-      result->positional_count >= BL_FLAGS_POSITIONAL) {
-    return usage(parser, "unexpected argument", word, NULL);
+  const bl_flags_t *flags = parser->flags;
+  if (result->positional_count >= flags->positional_maximum || result->positional_count >= BL_FLAGS_POSITIONAL) {
+    char quoted[BL__QUOTE_TEXT];
+    bl__quote(word, strlen(word), quoted);
+    return bl_error_set(parser->err, BL_INVALID, "%s: unexpected argument %s; usage: %s %s", flags->program, quoted,
+                        flags->program, flags->usage);
+  }
+  if (word[0] == '\0') {
+    return bl_error_set(parser->err, BL_INVALID, "%s: an argument is empty; usage: %s %s", flags->program,
+                        flags->program, flags->usage);
   }
   result->positional[result->positional_count++] = word;
   return BL_OK;
 }
 
+// Returns whether the word is an argument also before "--". No flag has a digit as its letter, so "-1" is a number.
+static bool is_positional(const char *word) {
+  return word[0] != '-' || word[1] == '\0' || (word[1] >= '0' && word[1] <= '9');
+}
+
 static bl_status_t take_word(parser_t *parser, bool *flags_ended) {
   const char *word = parser->argv[parser->at++];
-  if (*flags_ended || word[0] != '-' || word[1] == '\0') {
+  if (*flags_ended || is_positional(word)) {
     return take_positional(parser, word);
   }
   if (strcmp(word, "--") == 0) {
@@ -144,8 +156,8 @@ static bl_status_t check_complete(parser_t *parser) {
   const bl_flags_t *flags = parser->flags;
   for (size_t i = 0; i < flags->table.count; i++) {
     if (flags->table.rows[i].required && !parser->result->given[i]) {
-      return bl_error_set(parser->err, BL_INVALID, "%s: --%s is missing; --help says what it is", flags->program,
-                          flags->table.rows[i].name);
+      return bl_error_set(parser->err, BL_INVALID, "%s: --%s is missing; usage: %s %s", flags->program,
+                          flags->table.rows[i].name, flags->program, flags->usage);
     }
   }
   if (parser->result->positional_count < flags->positional_minimum) {

@@ -13,8 +13,8 @@
 //   if (result.help) { bl_flags_print_help(&flags, stdout); return 0; }
 //
 // Forms: "--name value", "--name=value", and "-n value" if the row has a letter. A BOOL row is a switch ("--name", or
-// "--name=false"). A list row may be repeated. "--" ends the flags. "--help" and "-h" are always known. The error for
-// an unknown flag names the flag that was probably meant, if one is near.
+// "--name=false"). A list row may be repeated. "--" ends the flags. "-1" is an argument, not a flag. "--help" and "-h"
+// are always known. The error for an unknown flag names the flag that was probably meant, if one is near.
 //
 // Thread: pure functions (print_* write to the stream they are given).
 #ifndef BALLAST_CONFIG_FLAGS_H

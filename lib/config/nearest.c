@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ABBREVIATION_BYTES 3 // shorter words are the beginning of too many names
+
 static size_t smallest(size_t a, size_t b, size_t c) {
   size_t least = a < b ? a : b;
   return least < c ? least : c;
@@ -33,14 +35,21 @@ size_t bl_edit_distance(const char *a, const char *b) {
   return above[b_bytes];
 }
 
+// Returns the edit distance; 1 if `name` is an abbreviation of the candidate.
+static size_t distance_of(const char *name, const char *candidate) {
+  size_t length = strnlen(name, BL_NEAREST_NAME_BYTES), distance = bl_edit_distance(name, candidate);
+  bool abbreviates = length >= ABBREVIATION_BYTES && strncmp(name, candidate, length) == 0;
+  return abbreviates && distance > 1 ? 1 : distance;
+}
+
 bool bl_nearest_is_near(const char *name, const char *candidate) {
   size_t length = strnlen(name, BL_NEAREST_NAME_BYTES);
   size_t allowed = length / 3 > 1 ? length / 3 : 1;
-  return bl_edit_distance(name, candidate) <= allowed;
+  return distance_of(name, candidate) <= allowed;
 }
 
 void bl_nearest_offer(bl_nearest_t *nearest, const char *candidate) {
-  size_t distance = bl_edit_distance(nearest->name, candidate);
+  size_t distance = distance_of(nearest->name, candidate);
   if (nearest->best == NULL || distance < nearest->distance) {
     nearest->best = candidate;
     nearest->distance = distance;

@@ -14,7 +14,7 @@
 // string alignment).
 size_t bl_edit_distance(const char *a, const char *b);
 // Returns whether `candidate` is so near to `name` that a person may have meant it: at most a third of its letters, at
-// least one, may differ.
+// least one, may differ, or `name` is its beginning.
 bool bl_nearest_is_near(const char *name, const char *candidate);
 
 typedef struct bl_nearest {

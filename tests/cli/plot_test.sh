@@ -31,5 +31,5 @@ refused 2 "there is no loss to draw" "$ctl" plot empty.jsonl --to loss.svg
 printf '{"event":"step","step":1,"loss":1}\nhello\n' >wrong.jsonl
 refused 2 "wrong.jsonl:2: not a line of a report" "$ctl" plot wrong.jsonl --to loss.svg
 refused 2 "nothing.jsonl: cannot open" "$ctl" plot nothing.jsonl --to loss.svg
-refused 2 "--to is missing" "$ctl" plot report.jsonl
+refused 2 "--to is missing; usage: ballastctl plot REPORT --to FILE.svg" "$ctl" plot report.jsonl
 finish

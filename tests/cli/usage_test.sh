@@ -16,6 +16,7 @@ equal "exit code of --help" 0 "$code"
 contains "list of commands" "train a job" "$out"
 refused 2 "usage: ballastctl COMMAND" "$ctl"
 refused 2 "did you mean 'status'" "$ctl" stauts
+refused 2 "did you mean 'configuration'" "$ctl" config
 refused 2 "'frobnicate' is no command of ballastctl; --help lists them" "$ctl" frobnicate
 for command in run status stages health preflight schedule simulate plan estimate configuration version; do
   try "$ctl" "$command" --help
@@ -27,6 +28,8 @@ contains "version" '"name": "ballast"' "$out"
 
 refused 2 "usage: ballastctl run" "$ctl" run
 refused 2 "did you mean '--report'" "$ctl" run job.yaml --reprot x
+refused 2 "ballastctl run: an argument is empty; usage: ballastctl run JOB.yaml" "$ctl" run ""
+refused 2 "unexpected argument 'train.steps'; usage: ballastctl configuration" "$ctl" configuration train.steps
 refused 2 "start everything here with --local" "$ctl" run job.yaml
 refused 2 "nothing.yaml: cannot open" "$ctl" run nothing.yaml --local
 refused 2 "did you mean 'train.steps'" "$ctl" run job.yaml --local --set train.stps=4
@@ -68,3 +71,7 @@ refused 2 "--output must be one of table" "$ctl" status -o tabel
 
 equal "left in the runtime folder" "" "$(ls "$XDG_RUNTIME_DIR")"
 finish
+refused 2 "'-1' is no cap: a whole number from 1 on" "$ctl" policy set drop -1
+refused 2 "'-1' is no version" "$ctl" policy rollback -1
+refused 2 "'-1' is no number of bytes" "$ctl" quota job -1
+refused 2 "name leases, such as 0/17, or a session" "$ctl" leases revoke

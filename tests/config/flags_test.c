@@ -71,6 +71,19 @@ static void every_spelling_works(void **state) {
   bl_options_cleanup(&flags.table, &arguments);
 }
 
+static void numbers_are_arguments(void **state) {
+  (void)state;
+  const char *const words[] = {"drop", "-1", "--steps", "-2", NULL};
+  arguments_t arguments;
+  bl_flags_result_t result;
+  bl_error_t err;
+  assert_int_equal(parse(words, &arguments, &result, &err), BL_OK);
+  assert_int_equal(result.positional_count, 2);
+  assert_string_equal(result.positional[1], "-1");
+  assert_int_equal(arguments.steps, -2);
+  bl_options_cleanup(&flags.table, &arguments);
+}
+
 static void defaults_and_help(void **state) {
   (void)state;
   const char *const words[] = {"-ojson", "--linger=false", "--help", "--nonsense", NULL};
@@ -103,6 +116,7 @@ static void wrong_lines_are_explained(void **state) {
     const char *message;
   } cases[] = {
       {{"job", "--stesp", "3", NULL}, "tool: unknown flag '--stesp'; did you mean '--steps'?"},
+      {{"job", "--lin", NULL}, "tool: unknown flag '--lin'; did you mean '--linger'?"},
       {{"job", "--frobnicate", NULL}, "tool: unknown flag '--frobnicate'; --help shows what is known"},
       {{"job", "-z", NULL}, "tool: unknown flag '-z'; --help shows what is known"},
       {{"job", "--steps", NULL}, "tool: --steps needs a value"},
@@ -114,7 +128,9 @@ static void wrong_lines_are_explained(void **state) {
       {{"job", "-o", "jsn", NULL}, "tool: --output must be one of table, json; is 'jsn', did you mean 'json'?"},
       {{"job", "--linger=maybe", NULL}, "tool: --linger must be true or false, is 'maybe'"},
       {{NULL}, "usage: tool JOB"},
-      {{"a", "b", "c", NULL}, "tool: unexpected argument 'c'; --help shows what is known"},
+      {{"a", "b", "c", NULL}, "tool: unexpected argument 'c'; usage: tool JOB"},
+      {{"a", "b", "-1", NULL}, "tool: unexpected argument '-1'; usage: tool JOB"},
+      {{"", NULL}, "tool: an argument is empty; usage: tool JOB"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     arguments_t arguments;
@@ -133,6 +149,8 @@ static void distances(void **state) {
   assert_int_equal(bl_edit_distance("stesp", "steps"), 1); // a swap
   assert_int_equal(bl_edit_distance("kitten", "sitting"), 3);
   assert_true(bl_nearest_is_near("microbatch", "micro_batch"));
+  assert_true(bl_nearest_is_near("config", "configuration")); // an abbreviation
+  assert_false(bl_nearest_is_near("co", "configuration"));
   assert_false(bl_nearest_is_near("zzz", "name"));
   char longest[10000];
   memset(longest, 'a', sizeof longest - 1);
@@ -143,6 +161,7 @@ static void distances(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_spelling_works),
+      cmocka_unit_test(numbers_are_arguments),
       cmocka_unit_test(defaults_and_help),
       cmocka_unit_test(wrong_lines_are_explained),
       cmocka_unit_test(distances),

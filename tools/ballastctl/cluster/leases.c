@@ -195,9 +195,6 @@ static bl_status_t revoke(void *context, const bl_ctl_stores_t *stores, const bl
                           bl_error_t *err) {
   const arguments_t *arguments = context;
   const bl_text_list_t *addresses = &stores->addresses;
-  if ((arguments->session != NULL) == (words->positional_count > 0)) {
-    return bl_error_set(err, BL_INVALID, "name leases, such as 0/17, or a session with --session");
-  }
   json_t *rows = json_array();
   bl_status_t status = arguments->session != NULL ? revoke_session(arguments, addresses, rows, err)
                                                   : revoke_leases(arguments, addresses, words, rows, err);
@@ -283,7 +280,11 @@ static int get_run(int argc, char *const *argv) {
   return bl_ctl_run(&get_flags, &arguments, get_body, argc, argv);
 }
 
-static bl_status_t revoke_body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+static bl_status_t revoke_body(void *context, const bl_flags_result_t *words, bl_error_t *err) {
+  arguments_t *arguments = context;
+  if ((arguments->session != NULL) == (words->positional_count > 0)) {
+    return bl_error_set(err, BL_INVALID, "name leases, such as 0/17, or a session with --session");
+  }
   return bl_ctl_stores_act(revoke, arguments, words, err);
 }
 

@@ -12,6 +12,8 @@
 typedef struct arguments {
   bl_ctl_store_arguments_t common; // must be first for bl_ctl_stores_act
   bl_optional_int_t stage;
+  uint64_t bytes;
+  bool unlimited; // `bytes` is ignored
 } arguments_t;
 
 static json_t *row_of(const bl_ctl_store_question_t *quota, const bl_ctl_store_reply_t *reply,
@@ -39,14 +41,11 @@ static bl_status_t set(void *context, const bl_ctl_stores_t *stores, const bl_fl
                                             {.key = "stage", .title = "STAGE", .right = true},
                                             {.key = "quota_bytes", .title = "QUOTA", .right = true, .bytes = true},
                                             {.key = "error", .title = "ERROR", .wide = true}};
-  bl_ctl_store_question_t quota = {.kind = BL_CTL_STORE_QUOTA,
-                                   .job = words->positional[0],
-                                   .stage = arguments->stage.set ? arguments->stage.value : -1,
-                                   .unlimited = strcmp(words->positional[1], "unlimited") == 0};
-  if (!quota.unlimited && !bl_bytes_parse(words->positional[1], &quota.bytes)) {
-    return bl_error_set(err, BL_INVALID, "'%.100s' is no number of bytes, such as 512 MiB, nor 'unlimited'",
-                        words->positional[1]);
-  }
+  const bl_ctl_store_question_t quota = {.kind = BL_CTL_STORE_QUOTA,
+                                         .job = words->positional[0],
+                                         .stage = arguments->stage.set ? arguments->stage.value : -1,
+                                         .bytes = arguments->bytes,
+                                         .unlimited = arguments->unlimited};
   bl_ctl_store_reply_t *replies = calloc(addresses->count, sizeof *replies);
   if (replies == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
@@ -93,7 +92,13 @@ static const bl_flags_t flags = {
     .positional_minimum = 2,
     .positional_maximum = 2};
 
-static bl_status_t body(void *arguments, const bl_flags_result_t *words, bl_error_t *err) {
+static bl_status_t body(void *context, const bl_flags_result_t *words, bl_error_t *err) {
+  arguments_t *arguments = context;
+  arguments->unlimited = strcmp(words->positional[1], "unlimited") == 0;
+  if (!arguments->unlimited && !bl_bytes_parse(words->positional[1], &arguments->bytes)) {
+    return bl_error_set(err, BL_INVALID, "'%.100s' is no number of bytes, such as 512 MiB, nor 'unlimited'",
+                        words->positional[1]);
+  }
   return bl_ctl_stores_act(set, arguments, words, err);
 }
 

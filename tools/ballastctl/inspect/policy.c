@@ -16,6 +16,7 @@ typedef struct arguments {
   char *mode;
   bl_int_list_t devices;
   bool wait, dry_run;
+  uint64_t number; // the cap or version on the command line; 0: none
 } arguments_t;
 
 #define ROW(member) offsetof(arguments_t, member)
@@ -108,7 +109,15 @@ static bl_status_t print_policy(const arguments_t *arguments, json_t *answer, bl
 typedef bl_status_t (*act_fn)(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                               const bl_flags_result_t *result, bl_error_t *err);
 
-static int run_command(bl_flags_t flags, const bl_option_t *own, size_t own_count, act_fn act, int argc,
+// Reads the words of a command line before the driver is looked for.
+typedef bl_status_t (*read_fn)(arguments_t *arguments, const bl_flags_result_t *result, bl_error_t *err);
+
+static bl_status_t read_nothing(arguments_t *arguments, const bl_flags_result_t *result, bl_error_t *err) {
+  (void)arguments, (void)result, (void)err;
+  return BL_OK;
+}
+
+static int run_command(bl_flags_t flags, const bl_option_t *own, size_t own_count, read_fn read, act_fn act, int argc,
                        char *const *argv) {
   bl_option_t rows[BL_CTL_ASK_ROWS + sizeof set_rows / sizeof set_rows[0]];
   memcpy(rows, bl_ctl_ask_rows, BL_CTL_ASK_ROWS * sizeof rows[0]);
@@ -116,7 +125,7 @@ static int run_command(bl_flags_t flags, const bl_option_t *own, size_t own_coun
     memcpy(rows + BL_CTL_ASK_ROWS, own, own_count * sizeof rows[0]);
   }
   flags.table = (bl_option_table_t){rows, BL_CTL_ASK_ROWS + own_count, "command line"};
-  arguments_t arguments;
+  arguments_t arguments = {0};
   bl_flags_result_t result;
   bl_error_t err = {0};
   json_t *endpoints = NULL;
@@ -124,7 +133,10 @@ static int run_command(bl_flags_t flags, const bl_option_t *own, size_t own_coun
   if (status == BL_OK && result.help) {
     bl_flags_print_help(&flags, stdout);
   } else if (status == BL_OK) {
-    status = bl_ctl_endpoints_find(arguments.ask.endpoint, &endpoints, &err);
+    status = read(&arguments, &result, &err);
+    if (status == BL_OK) {
+      status = bl_ctl_endpoints_find(arguments.ask.endpoint, &endpoints, &err);
+    }
     if (status == BL_OK) {
       uint64_t timeout_ms = (uint64_t)(arguments.ask.timeout_seconds * 1000);
       status = act(bl_ctl_endpoints_driver(endpoints), timeout_ms, &arguments, &result, &err);
@@ -187,7 +199,7 @@ static int run_get(int argc, char *const *argv) {
       .usage = "[--endpoint ADDRESS] [-o FORMAT]",
       .about =
           "Shows the balancing policy in force; -o wide and json add what it needs of every device and host store."};
-  return run_command(flags, NULL, 0, act_get, argc, argv);
+  return run_command(flags, NULL, 0, read_nothing, act_get, argc, argv);
 }
 
 static bl_status_t act_history(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
@@ -207,7 +219,7 @@ static int run_history(int argc, char *const *argv) {
   bl_flags_t flags = {.program = "ballastctl policy history",
                       .usage = "[--endpoint ADDRESS] [-o FORMAT]",
                       .about = "Lists the policies of a run, newest first."};
-  return run_command(flags, NULL, 0, act_history, argc, argv);
+  return run_command(flags, NULL, 0, read_nothing, act_history, argc, argv);
 }
 
 // ---- set, rollback --------------------------------------------------------------------------------------------------
@@ -247,15 +259,19 @@ static bl_status_t read_number(const char *text, uint64_t maximum, uint64_t *val
   return BL_OK;
 }
 
+static bl_status_t read_cap(arguments_t *arguments, const bl_flags_result_t *result, bl_error_t *err) {
+  return result->positional_count > 1 ? read_number(result->positional[1], UINT32_MAX, &arguments->number, "cap", err)
+                                      : BL_OK;
+}
+
+static bl_status_t read_version(arguments_t *arguments, const bl_flags_result_t *result, bl_error_t *err) {
+  return result->positional_count > 0
+             ? read_number(result->positional[0], UINT64_MAX, &arguments->number, "version", err)
+             : BL_OK;
+}
+
 static bl_status_t act_set(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                            const bl_flags_result_t *result, bl_error_t *err) {
-  uint64_t cap = 0;
-  if (result->positional_count > 1) {
-    bl_status_t status = read_number(result->positional[1], UINT32_MAX, &cap, "cap", err);
-    if (status != BL_OK) {
-      return status;
-    }
-  }
   uint32_t *devices = calloc(arguments->devices.count + 1, sizeof *devices);
   if (devices == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
@@ -264,7 +280,7 @@ static bl_status_t act_set(const char *address, uint64_t timeout_ms, const argum
     devices[i] = (uint32_t)arguments->devices.items[i];
   }
   bl_ctl_policy_change_t wanted = {.name = result->positional[0],
-                                   .cap = (uint32_t)cap,
+                                   .cap = (uint32_t)arguments->number,
                                    .mode = arguments->mode,
                                    .devices = devices,
                                    .device_count = arguments->devices.count,
@@ -282,18 +298,13 @@ static int run_set(int argc, char *const *argv) {
                                "all if one of them refuses. Returns when it is in force.",
                       .positional_minimum = 1,
                       .positional_maximum = 2};
-  return run_command(flags, set_rows, sizeof set_rows / sizeof set_rows[0], act_set, argc, argv);
+  return run_command(flags, set_rows, sizeof set_rows / sizeof set_rows[0], read_cap, act_set, argc, argv);
 }
 
 static bl_status_t act_rollback(const char *address, uint64_t timeout_ms, const arguments_t *arguments,
                                 const bl_flags_result_t *result, bl_error_t *err) {
-  bl_ctl_policy_change_t wanted = {.dry_run = arguments->dry_run};
-  if (result->positional_count > 0) {
-    bl_status_t status = read_number(result->positional[0], UINT64_MAX, &wanted.to_version, "version", err);
-    if (status != BL_OK) {
-      return status;
-    }
-  }
+  (void)result;
+  bl_ctl_policy_change_t wanted = {.to_version = arguments->number, .dry_run = arguments->dry_run};
   return change(address, timeout_ms, arguments, &wanted, err);
 }
 
@@ -303,7 +314,8 @@ static int run_rollback(int argc, char *const *argv) {
                       .about =
                           "Restores an earlier policy as a new version: VERSION, or the one before the current one.",
                       .positional_maximum = 1};
-  return run_command(flags, rollback_rows, sizeof rollback_rows / sizeof rollback_rows[0], act_rollback, argc, argv);
+  return run_command(flags, rollback_rows, sizeof rollback_rows / sizeof rollback_rows[0], read_version, act_rollback,
+                     argc, argv);
 }
 
 static int run(int argc, char *const *argv) {
