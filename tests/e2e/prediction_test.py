@@ -122,6 +122,7 @@ def check_estimates(folder, profile, recorded):
     for points, said in ((("1:5%x", "2:5%"), "--mfu 1:5%x: is not b:MFU"), (("1.5:5", "2:5"), "--mfu 1.5:5: is not"),
                          (("1:0x10", "2:5"), "--mfu 1:0x10"), (("1:5%", "2:5"), "both in percent"),
                          (("1:1e-308", "2:1e308"), "--mfu 1:1e-308: the utilisation must be from"),
+                         (("1:37.8", "1:55.2"), "--mfu 1:37.8 and --mfu 1:55.2: both are of micro-batch 1; give"),
                          (("1:101%", "2:5%"), "from 1e-09 to 100 %"), (("0:5", "2:5"), "must be from 1 to 65536"),
                          (("1:5", "3:5"), "--mfu: a batch of 128 sequences is no whole number of micro-batches of 3")):
         refused = ctl(folder, *base, "--mfu", points[0], "--mfu", points[1], expect=2)
@@ -133,6 +134,8 @@ def check_estimates(folder, profile, recorded):
     other = os.path.join(folder, "other.json")
     with open(other, "w") as file:
         json.dump({**recorded, "micro_batch": 16}, file)
+    refused = ctl(folder, "estimate", "--profile", profile, "--profile", profile, expect=2).stderr
+    assert f"--profile {profile}: is given twice" in refused, refused
     refused = ctl(folder, "estimate", "--profile", profile, "--profile", other, expect=2).stderr
     assert "is 16 sequences a step" in refused and "128; say with --batch" in refused, refused
     for cost in ("1e308,1e308,1e308,0", "1,1e13,1,0"):

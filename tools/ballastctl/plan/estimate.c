@@ -60,7 +60,8 @@ static const bl_option_t rows[] = {
 static const bl_flags_t flags = {
     .program = "ballastctl estimate",
     .usage = "--batch B --stages P --mfu b:MFU --mfu b:MFU | --profile FILE --profile FILE [--explain]",
-    .about = "Estimates the largest gain of a larger micro-batch (or any change of a stage's efficiency) on a pipeline "
+    .about = "Estimates the largest gain of a larger micro-batch (from profiles, of any change of a stage's "
+             "efficiency) on a pipeline "
              "from how well one stage uses its device: the estimator of arXiv 2401.02088. It assumes that moving "
              "activations costs nothing, so this is an upper bound.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
@@ -103,6 +104,13 @@ static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *requ
     return bl_error_set(err, BL_INVALID, "--mfu %s and --mfu %s: give both in percent or both in another unit",
                         a->mfus.items[0], a->mfus.items[1]);
   }
+  if (status == BL_OK && request->from.micro_batch == request->to.micro_batch) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "--mfu %s and --mfu %s: both are of micro-batch %g; give one before and one after the change of "
+        "the micro-batch, such as 1:37.8 and 2:55.2",
+        a->mfus.items[0], a->mfus.items[1], request->from.micro_batch);
+  }
   if (status == BL_OK && (!a->batch.set || !a->stages.set)) {
     return bl_error_set(err, BL_INVALID, "estimate needs --batch and --stages with --mfu");
   }
@@ -134,6 +142,10 @@ static bl_status_t compare(const arguments_t *a, const bl_profile_t *first, cons
                            bl_estimate_request_t *request, bl_error_t *err) {
   const double batch = (double)first->options.micro_batch * first->micro_batches,
                other = (double)second->options.micro_batch * second->micro_batches;
+  if (strcmp(a->profiles.items[0], a->profiles.items[1]) == 0) {
+    return bl_error_set(err, BL_INVALID, "--profile %s: is given twice; give the profiles before and after a change",
+                        a->profiles.items[0]);
+  }
   bl_status_t status = bl_profile_check_pair(first, a->profiles.items[0], second, a->profiles.items[1], err);
   if (status != BL_OK) {
     (void)bl_error_prefix(err, "--profile");
