@@ -7,9 +7,12 @@ and a tokenizer of its own, trained on the text. It needs: pip install torch tra
 """
 import sys
 
-import tokenizers
-import torch
-import transformers
+try:
+    import tokenizers
+    import torch
+    import transformers
+except ModuleNotFoundError as missing:
+    sys.exit(f"tiny_model.py: the package {missing.name} is not there: pip install torch transformers tokenizers")
 
 VOCABULARY = 1024
 WORDS = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")

@@ -10,6 +10,18 @@
 See docs/pytorch.md.
 """
 
+import sys
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name != "torch":
+        raise
+    _WORDS = "ballast_torch needs the package torch, which is not there: pip install torch"
+    if sys.argv[:1] == ["-m"]:  # python -m ballast_torch
+        sys.exit(_WORDS)
+    raise ImportError(_WORDS, name="torch") from None
+
 from . import megatron
 from .backend import StorageBackend
 from .errors import BlockLost, StoreError

@@ -18,10 +18,13 @@ import sys
 import tempfile
 import time
 
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+try:
+    import torch
+    import torch.distributed as dist
+    import torch.multiprocessing as mp
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+except ModuleNotFoundError as missing:
+    sys.exit(f"torch_park.py: the package {missing.name} is not there: pip install torch")
 
 RANKS = 4
 
