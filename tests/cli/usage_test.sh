@@ -31,6 +31,9 @@ refused 2 "did you mean '--report'" "$ctl" run job.yaml --reprot x
 refused 2 "ballastctl run: an argument is empty; usage: ballastctl run JOB.yaml" "$ctl" run ""
 refused 2 "unexpected argument 'train.steps'; usage: ballastctl configuration" "$ctl" configuration train.steps
 refused 2 "start everything here with --local" "$ctl" run job.yaml
+try "$ctl" run job.yaml --local --check
+equal "exit code of a check" 0 "$code"
+equal "output of a check" "job.yaml: valid: 2 steps on 2 stages; nothing was started" "$out"
 refused 2 "nothing.yaml: cannot open" "$ctl" run nothing.yaml --local
 refused 2 "did you mean 'train.steps'" "$ctl" run job.yaml --local --set train.stps=4
 refused 2 "job.yaml: model.layers: is missing" "$ctl" run job.yaml --local --set model.layers=null
@@ -66,12 +69,12 @@ refused 2 "--numa-node 1023: this machine has no NUMA node 1023; its nodes are" 
 refused 2 "a port from 0 to 65535" "$bin/activation-store" --listen "unix:$work/store" --data-tcp 127.0.0.1:nowhere
 refused 2 "a port from 0 to 65535" "$bin/stage-service" --listen 127.0.0.1:99999
 refused 2 "drop" "$ctl" policy set
+refused 2 "'-1' is no cap: a whole number from 1 on" "$ctl" policy set drop -1
+refused 2 "'-1' is no version" "$ctl" policy rollback -1
+refused 2 "'-1' is no number of bytes" "$ctl" quota job -1
+refused 2 "name leases, such as 0/17, or a session" "$ctl" leases revoke
 refused 5 "unix:$work/nobody" "$ctl" status --endpoint "unix:$work/nobody"
 refused 2 "--output must be one of table" "$ctl" status -o tabel
 
 equal "left in the runtime folder" "" "$(ls "$XDG_RUNTIME_DIR")"
 finish
-refused 2 "'-1' is no cap: a whole number from 1 on" "$ctl" policy set drop -1
-refused 2 "'-1' is no version" "$ctl" policy rollback -1
-refused 2 "'-1' is no number of bytes" "$ctl" quota job -1
-refused 2 "name leases, such as 0/17, or a session" "$ctl" leases revoke

@@ -37,7 +37,7 @@ fi
 mkdir -p "$results"
 long=("$ctl" run "$root/examples/demo.yaml" --local "${data[@]}" --set train.steps=220 --summary --sample 120
   --timeline "$results/timeline.svg" --report "$results/report.jsonl" "$@")
-"${long[@]}" --check # a mistake is told now, not after the short runs
+"${long[@]}" --check >/dev/null # a mistake is told now, not after the short runs
 
 # ---- first: what balancing is for, in short runs
 steps=${BALLAST_DEMO_STEPS:-16}

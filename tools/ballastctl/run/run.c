@@ -2,10 +2,12 @@
 // ballastctl run: checks a job completely, then trains it.
 #include "ballastctl/commands.h"
 #include "ballastctl/job_file.h"
+#include "ballastctl/output.h"
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/warning.h"
 #include "ballastctl/run/session.h"
 
+#include "base/words.h"
 #include "config/flags.h"
 #include "config/job.h"
 #include "device/open.h"
@@ -76,7 +78,7 @@ static const bl_option_t rows[] = {
      .unit = "tokens",
      .help = "Print text drawn from the trained model."},
     {.name = "summary", .type = BL_OPTION_BOOL, AT(summary), .help = "Print a table of the stages at the end."},
-    {.name = "check", .type = BL_OPTION_BOOL, AT(check), .help = "Check the job and stop."},
+    {.name = "check", .type = BL_OPTION_BOOL, AT(check), .help = "Check the job, say that it is valid, and stop."},
     {.name = "nccl-shared-gpu",
      .type = BL_OPTION_BOOL,
      AT(nccl_shared_gpu),
@@ -221,6 +223,13 @@ static bl_status_t claim_folder(bl_checkpoint_claim_t *claim, const bl_job_t *jo
   return err->status;
 }
 
+static bl_status_t tell_valid(const bl_job_t *job, bl_error_t *err) {
+  const uint64_t steps = (uint64_t)job->train.steps, stages = (uint64_t)job->pipeline.stages;
+  printf("%s: valid: %" PRIu64 " step%s on %" PRIu64 " stage%s; nothing was started\n", job->file, steps,
+         bl_plural(steps), stages, bl_plural(stages));
+  return fflush(stdout) == 0 ? BL_OK : bl_ctl_printed(BL_IO, err);
+}
+
 static int train(const arguments_t *arguments, bl_job_t *job, const bl_training_t *training,
                  const bl_resume_t *resume) {
   bl_ctl_session_options_t options = {.job = job,
@@ -277,6 +286,9 @@ static int run(int argc, char *const *argv) {
     doubt_threads(&arguments, &job);
     doubt_host(&job);
     doubt_resume(&job, &resume);
+  }
+  if (status == BL_OK && arguments.check) {
+    status = tell_valid(&job, &err);
   }
   bl_checkpoint_claim_release(&claim); // the driver claims the folder itself
   if (status != BL_OK) {
