@@ -173,7 +173,7 @@ bl_status_t bl_hf_config_parse(bl_model_t *model, const char *bytes, size_t size
   json_error_t fault;
   json_t *document = json_loadb(bytes, size_bytes, JSON_REJECT_DUPLICATES, &fault);
   if (document == NULL) {
-    return bl_error_set(err, BL_INVALID, "line %d column %d: %s", fault.line, fault.column, fault.text);
+    return bl_error_set(err, BL_INVALID, "is no JSON: line %d column %d: %s", fault.line, fault.column, fault.text);
   }
   bl_model_t read;
   bl_status_t status = read_document(document, &read, err);

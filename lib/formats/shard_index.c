@@ -59,7 +59,7 @@ bl_status_t bl_shard_index_parse(bl_shard_index_t *index, const char *bytes, siz
   json_error_t fault;
   json_t *document = json_loadb(bytes, size_bytes, JSON_REJECT_DUPLICATES, &fault);
   if (document == NULL) {
-    return bl_error_set(err, BL_INVALID, "line %d column %d: %s", fault.line, fault.column, fault.text);
+    return bl_error_set(err, BL_INVALID, "is no JSON: line %d column %d: %s", fault.line, fault.column, fault.text);
   }
   bl_shard_index_t parsed = {.document = document};
   bl_status_t status;

@@ -22,6 +22,7 @@ equal "exit code of a report with empty lines: $err" 0 "$code"
 cmp -s gaps.svg loss.svg || fault "empty lines change the picture"
 printf '{"event":"step","step":1,"loss":1}\n\nhello\n' >wrong.jsonl
 refused 2 "wrong.jsonl:3: not a line of a report" "$ctl" plot wrong.jsonl --to wrong.svg
+contains "what to do" "ballastctl run --report FILE writes one" "$err"
 head -1 report.jsonl >one.jsonl
 try "$ctl" plot one.jsonl --to one.svg
 equal "exit code of one step: $err" 0 "$code"

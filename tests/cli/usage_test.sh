@@ -34,6 +34,8 @@ refused 2 "start everything here with --local" "$ctl" run job.yaml
 try "$ctl" run job.yaml --local --check
 equal "exit code of a check" 0 "$code"
 equal "output of a check" "job.yaml: valid: 2 steps on 2 stages; nothing was started" "$out"
+refused 2 "--predict: job.yaml is no profile: line 1: " "$ctl" run job.yaml --local --predict job.yaml
+refused 2 "ballastctl run --profile FILE records one" "$ctl" run job.yaml --local --predict text.txt
 refused 2 "nothing.yaml: cannot open" "$ctl" run nothing.yaml --local
 refused 2 "did you mean 'train.steps'" "$ctl" run job.yaml --local --set train.stps=4
 refused 2 "job.yaml: model.layers: is missing" "$ctl" run job.yaml --local --set model.layers=null

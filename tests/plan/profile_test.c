@@ -504,7 +504,7 @@ static void broken_profiles_are_refused_by_name(void **state) {
   refuse_change(text, "\"times\": [", "\"times\": [], \"other\": [", "stages[1].times has 16 entries, a step of 8");
   refuse_change(text, "\"micro_batches\": 8", "\"micro_batches\": 9", "stages[0].times has 16 entries, a step of 9");
   refuse_change(text, "\"micro_batches\": 8", "\"micro_batches\": 0", "profile p.json: micro_batches must be from 1");
-  refuse_change(text, "{", "{{", "profile p.json, line 1");
+  refuse_change(text, "{", "{{", "p.json is no profile: line 1");
   refuse_change(text, "\"stage\": 1", "\"stage\": 7", "chunks[1].stage is not one of the stages");
   free(text);
   bl_profile_cleanup(&profile);

@@ -354,7 +354,8 @@ bl_status_t bl_profile_read(bl_profile_t *profile, const char *bytes, size_t siz
   reader_t r = {.name = name, .err = err};
   json_t *root = json_loadb(bytes, size_bytes, JSON_REJECT_DUPLICATES, &fault);
   if (root == NULL) {
-    return bl_error_set(err, BL_INVALID, "profile %s, line %d: %s", name, fault.line, fault.text);
+    return bl_error_set(err, BL_INVALID, "%s is no profile: line %d: %s; ballastctl run --profile FILE records one",
+                        name, fault.line, fault.text);
   }
   const json_t *version = json_object_get(root, "ballast_profile");
   if (!json_is_integer(version)) {

@@ -141,8 +141,9 @@ static bl_status_t ask_port(const arguments_t *arguments, bl_error_t *err) {
   json_decref(rows);
   if (status == BL_OK && check.state != BL_RPC_HEALTH_SERVING) {
     bool away = check.state == BL_RPC_HEALTH_UNREACHABLE;
-    status = bl_error_set(err, BL_UNHEALTHY, "%s%s%s: %s", arguments->port, service[0] != '\0' ? ", " : "", service,
-                          away ? check.err.text : bl_rpc_health_state_name(check.state));
+    status = away ? bl_error_set(err, BL_UNHEALTHY, "%s", check.err.text) // names the port
+                  : bl_error_set(err, BL_UNHEALTHY, "%s%s%s: %s", arguments->port, service[0] != '\0' ? ", " : "",
+                                 service, bl_rpc_health_state_name(check.state));
   }
   return status;
 }

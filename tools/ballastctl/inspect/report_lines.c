@@ -22,9 +22,11 @@ static bl_status_t read_line(const char *line, const char *end, bl_ctl_report_ev
   json_error_t fault;
   json_t *object = json_loadb(line, (size_t)(end - line), JSON_ALLOW_NUL, &fault);
   const char *kind = json_string_value(json_object_get(object, "event"));
-  bl_status_t status = kind != NULL ? event(context, kind, object, err)
-                                    : bl_error_set(err, BL_INVALID, "not a line of a report: %s",
-                                                   object == NULL ? fault.text : "it has no \"event\"");
+  bl_status_t status =
+      kind != NULL
+          ? event(context, kind, object, err)
+          : bl_error_set(err, BL_INVALID, "not a line of a report: %s; ballastctl run --report FILE writes one",
+                         object == NULL ? fault.text : "it has no \"event\"");
   json_decref(object);
   return status;
 }

@@ -19,7 +19,7 @@ bl_status_t bl_ctl_profile_read(const char *flag, const char *path, bl_profile_t
   }
   status = bl_profile_read(profile, bytes, size_bytes, path, err);
   free(bytes);
-  return status;
+  return status == BL_OK ? BL_OK : bl_error_prefix(err, "%s", flag);
 }
 
 bl_status_t bl_ctl_profile_write(const char *path, const bl_profile_t *profile, bl_error_t *err) {

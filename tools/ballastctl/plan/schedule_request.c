@@ -188,7 +188,7 @@ static bl_status_t check_host(const bl_ctl_schedule_flags_t *flags, bl_error_t *
 
 bl_status_t bl_ctl_schedule_request_check(const bl_ctl_schedule_flags_t *flags, bl_error_t *err) {
   if ((flags->schedule == NULL) == (flags->block == NULL)) {
-    return bl_error_set(err, BL_INVALID, "give either --schedule or --block");
+    return bl_error_set(err, BL_INVALID, "give either --schedule (ballastctl schedule list names all) or --block");
   }
   if (flags->slots > 0 && !flags->recompute) {
     return bl_error_set(err, BL_INVALID,
