@@ -35,6 +35,8 @@ refused 2 "usage" "$front"
 refused 2 "test has no option '--fast'" "$front" test --fast
 refused 2 "build takes no argument 'release'" "$front" build release
 refused 2 "soak takes no argument 'kill'" "$front" soak bits kill
+refused 2 "run needs a job: ./ballast run JOB.yaml" "$front" run
+refused 2 "nothing.yaml: no such file" "$front" run nothing.yaml --local
 try "$front" soak --help
 equal "exit code of soak --help" 0 "$code"
 contains "help" "soak [NAME]" "$out"
