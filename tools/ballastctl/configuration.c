@@ -31,8 +31,8 @@ static const char introduction[] =
     "value read as YAML; later ones win over earlier ones, and all over the file. `null` asks for the default.\n"
     "\n"
     "- Relative paths of a job file start at the file's own folder, those of `--set` at the current one.\n"
-    "- An unknown key, a value of a wrong type or out of range, a key given twice, tabs, anchors and tags are errors\n"
-    "  that name file, line and column. Nothing is started for a job that has one.\n"
+    "- An unknown key, a value of a wrong type or out of range, a key given twice, tabs for indentation, anchors\n"
+    "  and tags are errors that name file, line and column. Nothing is started for a job that has one.\n"
     "- A default adds nothing that the job did not ask for: no warm-up, no decay, no clipping, no held-out data.\n"
     "- A size is a number of bytes or a text such as `64 MiB` (1024) or `64 MB` (1000).\n"
     "- Keys that this version cannot follow yet are refused by name, never ignored.\n";
