@@ -349,6 +349,20 @@ static bl_status_t check_once(const bl_job_t *job, const char *key, const bl_tex
   return BL_OK;
 }
 
+// A service is a stage, a store of a device or a store of a host.
+static bl_status_t check_apart(const bl_job_t *job, const char *key, const bl_text_list_t *list, const char *other_key,
+                               const bl_text_list_t *other, bl_error_t *err) {
+  for (size_t i = 0; i < list->count; i++) {
+    for (size_t k = 0; k < other->count; k++) {
+      if (strcmp(list->items[i], other->items[k]) == 0) {
+        return bl_job_fail(job, err, key, "names %.80s, which %s names, too; each is a service of its own",
+                           list->items[i], other_key);
+      }
+    }
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_addresses(const bl_job_t *job, const char *key, const bl_text_list_t *list, bl_error_t *err) {
   const long long stages = job->pipeline.stages, data = job->parallel.data, tensor = job->parallel.tensor;
   const bool fits = list->count == 0 || (long long)list->count == stages * data * tensor;
@@ -371,6 +385,24 @@ static bl_status_t check_addresses(const bl_job_t *job, const char *key, const b
   return check_are_addresses(job, key, list, err);
 }
 
+static bl_status_t check_stages(const bl_job_t *job, bl_error_t *err) {
+  const bl_text_list_t *list = &job->services.stages;
+  bl_status_t status = check_addresses(job, "services.stages", list, err);
+  return status != BL_OK
+             ? status
+             : check_once(job, "services.stages", list, "every stage needs a stage-service of its own", err);
+}
+
+static bl_status_t check_stores(const bl_job_t *job, bl_error_t *err) {
+  const bl_text_list_t *list = &job->services.stores;
+  bl_status_t status = check_addresses(job, "services.stores", list, err);
+  status = status != BL_OK
+               ? status
+               : check_once(job, "services.stores", list, "every device needs an activation-store of its own", err);
+  return status != BL_OK ? status
+                         : check_apart(job, "services.stores", list, "services.stages", &job->services.stages, err);
+}
+
 // job/hosts.h checks their number against the grid.
 static bl_status_t check_host_stores(const bl_job_t *job, bl_error_t *err) {
   const bl_text_list_t *list = &job->services.host_stores;
@@ -382,7 +414,13 @@ static bl_status_t check_host_stores(const bl_job_t *job, bl_error_t *err) {
                        "is missing; balance.host asks for a store on every machine of services.stages");
   }
   bl_status_t status = check_once(job, "services.host_stores", list, "one store lends a machine's memory", err);
-  return status == BL_OK ? check_are_addresses(job, "services.host_stores", list, err) : status;
+  status = status != BL_OK
+               ? status
+               : check_apart(job, "services.host_stores", list, "services.stages", &job->services.stages, err);
+  status = status != BL_OK
+               ? status
+               : check_apart(job, "services.host_stores", list, "services.stores", &job->services.stores, err);
+  return status != BL_OK ? status : check_are_addresses(job, "services.host_stores", list, err);
 }
 
 static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
@@ -400,12 +438,8 @@ static bl_status_t check_services(const bl_job_t *job, bl_error_t *err) {
       return bl_job_fail(job, err, files[i].key, "is missing; ca, certificate and key go together");
     }
   }
-  const bl_text_list_t *stages = &job->services.stages;
-  bl_status_t status = check_addresses(job, "services.stages", stages, err);
-  status = status != BL_OK
-               ? status
-               : check_once(job, "services.stages", stages, "every stage needs a stage-service of its own", err);
-  status = status != BL_OK ? status : check_addresses(job, "services.stores", &job->services.stores, err);
+  bl_status_t status = check_stages(job, err);
+  status = status != BL_OK ? status : check_stores(job, err);
   return status != BL_OK ? status : check_host_stores(job, err);
 }
 

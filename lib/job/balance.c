@@ -241,3 +241,24 @@ void bl_balance_plan_cleanup(bl_balance_plan_t *plan) {
   bl_device_slots_cleanup(&plan->device_slots);
   *plan = (bl_balance_plan_t){0};
 }
+
+bl_status_t bl_balance_check_stores(const bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  const bl_policy_t policy = bl_policy_of_job(job);
+  bl_balance_plan_t plan;
+  bl_status_t status = bl_balance_plan_init(&plan, training, &policy, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  bool lends = false;
+  for (uint32_t device = 0; device < plan.device_slots.devices; device++) {
+    lends = lends || plan.device_slots.lent[device] > 0;
+  }
+  bl_balance_plan_cleanup(&plan);
+  if (!lends || job->services.stores.count > 0) {
+    return BL_OK;
+  }
+  return bl_job_fail(job, err, "services.stores",
+                     "is missing; balance.policy %s parks blocks at devices: name an activation-store of every stage, "
+                     "or take a policy that parks none (drop)",
+                     bl_policy_kind_name(policy.kind));
+}

@@ -54,4 +54,8 @@ BL_MUST_USE bl_status_t bl_balance_plan_init(bl_balance_plan_t *plan, const bl_t
                                              const bl_policy_t *policy, bl_error_t *err);
 void bl_balance_plan_cleanup(bl_balance_plan_t *plan); // a zeroed one is fine
 
+// Checks that the job names stores if its policy parks blocks at devices (the parser checks those of hosts). Not for a
+// local run, which starts them. BL_INVALID: services.stores is missing.
+BL_MUST_USE bl_status_t bl_balance_check_stores(const bl_training_t *training, const bl_job_t *job, bl_error_t *err);
+
 #endif

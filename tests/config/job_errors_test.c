@@ -198,6 +198,16 @@ static void missing_and_contradictory(void **state) {
       {MODEL DATA "train: {steps: 1, micro_batches: 4}\nparallel: {data: 2}\npipeline: {stages: 2}\n"
                   "services: {stages: ['a:1', 'b:1']}\n",
        "job.yaml:6:20: services.stages: names 2; 2 replicas of 2 stages are 4 ranks, one each, replica by replica"},
+      {GOOD "pipeline: {stages: 2}\nservices: {stages: ['a:1', 'a:1']}\n",
+       "job.yaml:5:20: services.stages: names a:1 twice; every stage needs a stage-service of its own"},
+      {GOOD "pipeline: {stages: 2}\nservices: {stores: ['a:1', 'a:1']}\n",
+       "job.yaml:5:20: services.stores: names a:1 twice; every device needs an activation-store of its own"},
+      {GOOD "services: {stages: ['a:1'], stores: ['a:1']}\n",
+       "job.yaml:4:37: services.stores: names a:1, which services.stages names, too; each is a service of its own"},
+      {GOOD "balance: {host: 1GiB}\nservices: {stages: ['a:1'], host_stores: ['a:1']}\n",
+       "job.yaml:5:42: services.host_stores: names a:1, which services.stages names, too; ..."},
+      {GOOD "balance: {host: 1GiB}\nservices: {stores: ['a:1'], host_stores: ['a:1']}\n",
+       "job.yaml:5:42: services.host_stores: names a:1, which services.stores names, too; ..."},
   };
   REFUSE(cases);
 }

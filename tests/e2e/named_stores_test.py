@@ -63,8 +63,10 @@ def main():
             print("ok without a driver")
 
         with stages(folder, STAGES) as services:
-            _, done = run_job(folder, job, *on(services), expect=2)
-            assert "services.stores" in done.stderr, done.stderr
+            for arguments in ((), ("--check",)):
+                _, done = run_job(folder, job, *on(services), *arguments, expect=2)
+                assert "services.stores: is missing; balance.policy bpipe parks blocks" in done.stderr, done.stderr
+            run_job(folder, job, *on(services), "--local", "--check")  # a local run starts stores
             gone = addresses[:3] + [f"unix:{folder}/nobody"]
             _, done = run_job(folder, job, *on(services, gone), expect=5)
             assert "store of device 3" in done.stderr and "nobody" in done.stderr, done.stderr

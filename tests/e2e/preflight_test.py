@@ -143,7 +143,9 @@ def main():
             for key, many in (("stages", ranks[:3]), ("stages", ranks * 3), ("stores", lenders[:2]), ("stores", lenders * 16)):
                 _, _, stderr = preflight(folder, job, *both, *addresses(key, many), expect=2)
                 assert f"services.{key}: names {len(many)}; the pipeline has 4 stages" in stderr, stderr
-            _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], lenders[0]]),
+            small = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 KiB", "--drain", "0")
+            stores.append(small)
+            _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], small.address]),
                                      *addresses("stores", lenders), expect=9)
             expect_one(failed, "answers", "stage 3", "Stage")
             _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], "a" * 70 + ".example:7700"]),
@@ -153,8 +155,6 @@ def main():
             expect_one(failed, "room", "store 3", "services.stores names 0")
             print("ok wrong addresses")
 
-            small = Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity", "64 KiB", "--drain", "0")
-            stores.append(small)
             _, failed, _ = preflight(folder, job, *addresses("stages", ranks),
                                      *addresses("stores", [*lenders[:3], small.address]), expect=9)
             expect_one(failed, "room", "store 3", "--capacity")

@@ -10,6 +10,7 @@
 
 #include <setjmp.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -358,6 +359,36 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("memory.slots=3", BL_INVALID, "--set memory.slots: stage 0, operation 3 (0F3): needs one slot more than");
 }
 
+#define STAGES4 "\nservices.stages=['a:1','b:1','c:1','d:1']"
+
+// Checks the stores that a job names; NULL: they are enough.
+static void names_stores(const char *sets, const char *message) {
+  bl_job_t job;
+  bl_training_t training;
+  bl_error_t err = {0};
+  assert_int_equal(job_text_parse(&job, sets, &err), BL_OK);
+  assert_int_equal(bl_training_init(&training, &job, &err), BL_OK);
+  const bl_status_t status = bl_balance_check_stores(&training, &job, &err);
+  if (status != (message == NULL ? BL_OK : BL_INVALID) || (message != NULL && strstr(err.text, message) == NULL)) {
+    fail_msg("%s:\n expected '%s'\n got %s '%s'", sets, message, bl_status_name(status), err.text);
+  }
+  bl_training_cleanup(&training);
+  bl_job_cleanup(&job);
+}
+
+static void blocks_need_stores_to_go_to(void **state) {
+  (void)state;
+  names_stores("balance.policy=bpipe" STAGES4,
+               "services.stores: is missing; balance.policy bpipe parks blocks at devices: name an activation-store");
+  names_stores("balance.policy=cap\nbalance.cap=3" STAGES4, "services.stores: is missing; balance.policy cap parks");
+  names_stores("balance.policy=bpipe" STAGES4 "\nservices.stores=['a:2','b:2','c:2','d:2']", NULL);
+  names_stores("balance.policy=bpipe\nbalance.cap=4" STAGES4, NULL); // nothing is parked
+  names_stores("balance.policy=auto\nmemory.slots=3" STAGES4, NULL);
+  names_stores("balance.policy=drop\nmemory.slots=3" STAGES4, NULL);
+  names_stores("balance.policy=offload\nmemory.slots=3" HOST STAGES4 "\nservices.host_stores=['e:1']", NULL);
+  names_stores("balance.policy=cap\nbalance.cap=2" HOST STAGES4 "\nservices.host_stores=['e:1']", NULL);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(policies_share_slots),
@@ -369,6 +400,7 @@ int main(void) {
       cmocka_unit_test(policies_have_the_order_of_a_job_that_begins_with_them),
       cmocka_unit_test(offload_takes_the_order_made_for_the_host),
       cmocka_unit_test(what_cannot_work_is_refused),
+      cmocka_unit_test(blocks_need_stores_to_go_to),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,31 +43,9 @@ static uint32_t validation_micro_batches(const bl_driver_t *driver) {
 // Checks that the stores exist which the job's policy needs, and connects to them.
 static bl_status_t prepare_stores(bl_driver_t *driver, bl_error_t *err) {
   const bl_job_t *job = driver->options.job;
-  bl_policy_t policy = bl_policy_of_job(job);
-  bl_balance_plan_t plan;
-  bl_status_t status = bl_balance_plan_init(&plan, driver->options.training, &policy, err);
+  bl_status_t status = bl_balance_check_stores(driver->options.training, job, err);
   if (status != BL_OK) {
     return status;
-  }
-  bool to_devices = false, to_hosts = false;
-  for (uint32_t store = 0; store < plan.device_slots.stores; store++) {
-    const bool lends = plan.device_slots.lent[store] > 0;
-    to_devices = to_devices || (lends && store < plan.device_slots.devices);
-    to_hosts = to_hosts || (lends && store >= plan.device_slots.devices);
-  }
-  bl_balance_plan_cleanup(&plan);
-  if (to_hosts && job->services.host_stores.count == 0) {
-    return bl_error_set(
-        err, BL_INVALID,
-        "balance.policy %s parks blocks in memory of hosts, and services.host_stores names no stores that "
-        "lend it",
-        bl_policy_kind_name(policy.kind));
-  }
-  if (to_devices && job->services.stores.count == 0) {
-    return bl_error_set(
-        err, BL_INVALID,
-        "balance.policy %s parks blocks, and services.stores names no activation stores to park them at",
-        bl_policy_kind_name(policy.kind));
   }
   return bl_job_store_count(job) == 0 ? BL_OK : bl_stores_create(driver->options.rpc, job, &driver->stores, err);
 }

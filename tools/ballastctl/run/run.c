@@ -11,6 +11,7 @@
 #include "config/flags.h"
 #include "config/job.h"
 #include "device/open.h"
+#include "job/balance.h"
 #include "job/checkpoint_claim.h"
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
@@ -187,6 +188,14 @@ static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, 
   return status;
 }
 
+// A local run starts its stores, and a job without stages leaves them to its driver.
+static bl_status_t check_stores(const arguments_t *arguments, const bl_job_t *job, const bl_training_t *training,
+                                bl_error_t *err) {
+  const bool here = !arguments->local && job->services.stages.count > 0;
+  const bool checked = training->stage_count > 0; // not if the driver runs already
+  return here && checked ? bl_balance_check_stores(training, job, err) : BL_OK;
+}
+
 // Checks that there are enough steps; the first one is not traced. A running driver itself knows how many are left.
 static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *job, const bl_resume_t *resume,
                                  bl_error_t *err) {
@@ -275,6 +284,9 @@ static int run(int argc, char *const *argv) {
   }
   if (status == BL_OK) {
     status = check_job(&arguments, &job, &training, &resume, &err);
+  }
+  if (status == BL_OK) {
+    status = check_stores(&arguments, &job, &training, &err);
   }
   if (status == BL_OK) {
     status = check_profile(&arguments, &job, &resume, &err);
