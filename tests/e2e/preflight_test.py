@@ -148,6 +148,14 @@ def main():
             _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], small.address]),
                                      *addresses("stores", lenders), expect=9)
             expect_one(failed, "answers", "stage 3", "Stage")
+            twin = ranks[0].replace("127.0.0.1:", "localhost:")
+            _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], twin]),
+                                     *addresses("stores", lenders), expect=9)
+            expect_one(failed, "answers", "stage 3", f"{twin} is the process of stage 0 ({ranks[0]}), pid {services[0].pid}")
+            twin = f"unix:{folder}/./store-0"
+            _, failed, _ = preflight(folder, job, *addresses("stages", ranks),
+                                     *addresses("stores", [*lenders[:3], twin]), expect=9)
+            expect_one(failed, "answers", "store 3", f"{twin} is the process of store 0 ({lenders[0]})")
             _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], "a" * 70 + ".example:7700"]),
                                      *addresses("stores", lenders), expect=9, timeout="6")
             expect_one(failed, "name", "stage 3", "publish")

@@ -196,6 +196,35 @@ static uint64_t needed_bytes(const bl_job_t *job, const bl_training_t *training,
                                    : host_bytes(training, device_slots, probe->number - devices);
 }
 
+// Returns the earlier probe that reached the same process, or NULL.
+static const bl_ctl_probe_t *same_process(const services_t *services, const bl_ctl_probe_t *probe) {
+  static const uint8_t none[BL_CTL_PROBE_INCARNATION_BYTES];
+  for (const bl_ctl_probe_t *other = services->probes; other < probe; other++) {
+    if (other->store == probe->store && memcmp(probe->incarnation, none, sizeof none) != 0 &&
+        memcmp(probe->incarnation, other->incarnation, sizeof none) == 0) {
+      return other;
+    }
+  }
+  return NULL;
+}
+
+// Refuses a second address of a process. Calls at both at once would look like those of another preflight.
+static bool note_twin(bl_ctl_checklist_t *list, const bl_job_t *job, const services_t *services,
+                      const bl_ctl_probe_t *probe) {
+  const bl_ctl_probe_t *twin = same_process(services, probe);
+  char subject[SUBJECT_BYTES], other[SUBJECT_BYTES];
+  bl_error_t err;
+  if (twin == NULL) {
+    return false;
+  }
+  const char *key = !probe->store ? "stages" : probe->number < job->services.stores.count ? "stores" : "host_stores";
+  (void)bl_error_set(&err, BL_INVALID,
+                     "%.100s is the process of %s (%.100s), pid %lld; it needs one of its own: correct services.%s",
+                     probe->address, subject_of(job, twin, other), twin->address, (long long)probe->process, key);
+  bl_ctl_checklist_note(list, "answers", subject_of(job, probe, subject), &err, "");
+  return true;
+}
+
 static void note_probe(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_ctl_probe_t *probe, uint64_t needed) {
   const bool of_host = probe->store && probe->number >= job->services.stores.count;
   char text[160], has[BL_BYTES_TEXT], needs[BL_BYTES_TEXT], subject[SUBJECT_BYTES];
@@ -318,7 +347,9 @@ static void note_probes(bl_ctl_checklist_t *list, const bl_job_t *job, const bl_
   for (size_t i = 0; i < services->count; i++) {
     const bl_ctl_probe_t *probe = &services->probes[i];
     const size_t failed = list->failed;
-    note_probe(list, job, probe, needed_bytes(job, training, device_slots, probe));
+    if (!note_twin(list, job, services, probe)) {
+      note_probe(list, job, probe, needed_bytes(job, training, device_slots, probe));
+    }
     const bool well = list->failed == failed;
     if (probe->store) {
       services->stores[probe->number] =

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TRY_MS   2000 // timeout of one call
 #define AGAIN_MS 200  // pause between two calls
@@ -37,6 +38,9 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
   if (probe->store) {
     const Ballast__V1__StoreStatusResponse *store = (const Ballast__V1__StoreStatusResponse *)output;
     probe->process = store->process;
+    if (store->incarnation.len == sizeof probe->incarnation) {
+      memcpy(probe->incarnation, store->incarnation.data, sizeof probe->incarnation);
+    }
     bool full = store->arena_bytes >= store->capacity_bytes;
     probe->spare_bytes = full ? 0 : store->capacity_bytes - store->arena_bytes;
     probe->free_bytes = store->arena_bytes_max;
@@ -46,7 +50,10 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
     wall_ns = store->wall_ns;
   } else {
     const Ballast__V1__StageStatusResponse *stage = (const Ballast__V1__StageStatusResponse *)output;
-    probe->process = stage->state != NULL ? stage->state->process : 0;
+    if (stage->state != NULL) {
+      probe->process = stage->state->process;
+      memcpy(probe->incarnation, &stage->state->incarnation, sizeof stage->state->incarnation);
+    }
     wall_ns = stage->wall_ns;
   }
   // The age of the response is not known, except that it is below TRY_MS.

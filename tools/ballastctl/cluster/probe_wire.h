@@ -15,7 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define BL_CTL_PROBE_MACHINE_BYTES 96
+#define BL_CTL_PROBE_MACHINE_BYTES     96
+#define BL_CTL_PROBE_INCARNATION_BYTES 16
 
 typedef struct bl_ctl_probe {
   const char *address; // borrowed
@@ -23,8 +24,9 @@ typedef struct bl_ctl_probe {
   uint32_t number;     // of a stage, or of a store (those of devices, then those of hosts); for the caller
   const char *job;     // of a store: whose memory is asked about; borrowed
   // Answers
-  bl_error_t err;                           // BL_OK: it answered; else the last failure
-  int64_t process;                          // pid
+  bl_error_t err;                                      // BL_OK: it answered; else the last failure
+  int64_t process;                                     // pid
+  uint8_t incarnation[BL_CTL_PROBE_INCARNATION_BYTES]; // random, one per process; zeros: not told
   uint64_t free_bytes;                      // of a store: what the job may use, its present reservations included
   uint64_t spare_bytes;                     // of a store: what no job has reserved
   bool draining;                            // a store that accepts no new sessions
