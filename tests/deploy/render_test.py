@@ -146,7 +146,11 @@ def main():
         for path in (os.path.join(folder, "else", "where"), os.path.join(copy, "overlays", "inside")):
             render(path, "--name", "far", "--base", copy, *BPIPE)
             manifests.check(f"rendered to {path}", manifests.render(path))
-        assert "no-such" in render(os.path.join(folder, "lost"), "--base", "/no-such", expect=3)
+        lost = os.path.join(folder, "lost")
+        for wrong in ("/no-such", os.path.join(copy, "overlays")):
+            said = render(lost, "--base", wrong, expect=3)
+            assert f"--base {wrong}: there is no base/kustomization.yaml in it" in said, said
+        assert not os.path.exists(lost)
         for name in ("near", "with blanks", "a'quote", "a$HOME;x"):
             place = os.path.join(copy, "overlays", name)
             line, = [line for line in render(place, "--name", "near").splitlines() if line.startswith("  next: ")]

@@ -249,15 +249,28 @@ static char *seen_from(const char *folder, const char *base) {
   return fclose(stream) == 0 ? text : (free(text), (char *)NULL);
 }
 
+// Returns whether the folder is deploy/k8s or a copy of it.
+static bool is_base(const char *folder) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/base/kustomization.yaml", folder) < (int)sizeof path &&
+         access(path, R_OK) == 0;
+}
+
+static bl_status_t resolve_base(const char *base, char target[PATH_MAX], bl_error_t *err) {
+  if (realpath(base, target) == NULL || !is_base(target)) {
+    return bl_error_set(err, BL_NOT_FOUND,
+                        "ballastctl render: --base %s: there is no base/kustomization.yaml in it; give the folder "
+                        "deploy/k8s of a clone",
+                        base);
+  }
+  return BL_OK;
+}
+
 // Makes the path relative, because kustomize refuses absolute paths. *text is malloc'd.
-static bl_status_t base_from(const char *output, const char *base, char **text, bl_error_t *err) {
-  char folder[PATH_MAX], target[PATH_MAX];
+static bl_status_t base_from(const char *output, const char *target, char **text, bl_error_t *err) {
+  char folder[PATH_MAX];
   if (realpath(output, folder) == NULL) {
     return bl_error_set(err, BL_IO, "ballastctl render: %s: %s", output, strerror(errno));
-  }
-  if (realpath(base, target) == NULL) {
-    return bl_error_set(err, BL_NOT_FOUND, "ballastctl render: --base %s: %s; give the folder deploy/k8s of a clone",
-                        base, strerror(errno));
   }
   *text = seen_from(folder, target);
   return *text != NULL ? BL_OK : bl_error_set(err, BL_EXHAUSTED, "no memory for the overlay");
@@ -265,12 +278,16 @@ static bl_status_t base_from(const char *output, const char *base, char **text, 
 
 static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *overlay, const char *job,
                                  size_t job_bytes, bl_error_t *err) {
-  char *text = NULL, *relative = NULL;
+  char *text = NULL, *relative = NULL, target[PATH_MAX];
   size_t size;
   bl_ctl_overlay_t written = *overlay;
-  bl_status_t status = bl_folder_create(a->output, 0755, err);
-  if (status == BL_OK && a->base[0] == '/') {
-    status = base_from(a->output, a->base, &relative, err);
+  const bool absolute = a->base[0] == '/';
+  bl_status_t status = absolute ? resolve_base(a->base, target, err) : BL_OK;
+  if (status == BL_OK) {
+    status = bl_folder_create(a->output, 0755, err);
+  }
+  if (status == BL_OK && absolute) {
+    status = base_from(a->output, target, &relative, err);
     written.base = relative;
   }
   FILE *stream = status == BL_OK ? open_memstream(&text, &size) : NULL;
@@ -296,10 +313,8 @@ static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *o
 // would refuse it.
 static bool base_is_lost(const arguments_t *a) {
   char path[PATH_MAX];
-  const bool is_path = a->base[0] == '.';
-  return is_path &&
-         (snprintf(path, sizeof path, "%s/%s/base/kustomization.yaml", a->output, a->base) < (int)sizeof path) &&
-         access(path, R_OK) != 0;
+  const bool is_path = a->base[0] == '.' || access(a->base, F_OK) == 0;
+  return is_path && snprintf(path, sizeof path, "%s/%s", a->output, a->base) < (int)sizeof path && !is_base(path);
 }
 
 // Prints the word in single quotes if a POSIX shell would not take it as one plain word.
