@@ -17,7 +17,11 @@ bl_status_t bl_lease_answer_to_error(const bl_lease_answer_t *answer, const char
     snprintf(lease, sizeof lease, " lease %" PRIu64 " (generation %" PRIu64 ")", answer->id, answer->generation);
   }
   const bool quota = answer->reason == BL_LEASE_JOB_QUOTA || answer->reason == BL_LEASE_STAGE_QUOTA;
-  if (!quota && answer->reason >= BL_LEASE_SPACE && answer->reason <= BL_LEASE_CAPACITY) {
+  if (quota) {
+    char size[BL_BYTES_TEXT], needed[BL_BYTES_TEXT];
+    snprintf(space, sizeof space, "; the quota is %s, %s are needed", bl_bytes_format(answer->quota_bytes, size),
+             bl_bytes_format(answer->needed_bytes, needed));
+  } else if (answer->reason >= BL_LEASE_SPACE && answer->reason <= BL_LEASE_CAPACITY) {
     char free_text[BL_BYTES_TEXT], largest[BL_BYTES_TEXT];
     snprintf(space, sizeof space, "; free %s, largest run %s", bl_bytes_format(answer->free_bytes, free_text),
              bl_bytes_format(answer->largest_free_bytes, largest));

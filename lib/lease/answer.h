@@ -19,6 +19,8 @@ typedef struct bl_lease_answer {
   uint64_t checksum;     // recorded by evict
   // Refused for lack of space: bytes that could still be reserved, and the longest run among them.
   uint64_t free_bytes, largest_free_bytes;
+  // Refused by a quota: its size, and what the job or the stage would hold with the request.
+  uint64_t quota_bytes, needed_bytes;
 } bl_lease_answer_t;
 
 // Sets the reason's status and a text that names lease, numbers and what to do. `what` is the request: "evict".

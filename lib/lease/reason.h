@@ -28,7 +28,8 @@
   X(BL_LEASE_SPACE, "space", BL_EXHAUSTED, "no contiguous slot of this size is free")                                  \
   X(BL_LEASE_JOB_QUOTA, "job_quota", BL_EXHAUSTED,                                                                     \
     "the quota of the job at this store does not allow it: raise it with ballastctl quota")                            \
-  X(BL_LEASE_STAGE_QUOTA, "stage_quota", BL_EXHAUSTED, "the quota of the stage does not allow it")                     \
+  X(BL_LEASE_STAGE_QUOTA, "stage_quota", BL_EXHAUSTED,                                                                 \
+    "the quota of the stage at this store does not allow it: raise it with ballastctl quota --stage")                  \
   X(BL_LEASE_CREDIT, "credit", BL_EXHAUSTED, "too many bytes of this session are in flight")                           \
   X(BL_LEASE_CAPACITY, "capacity", BL_EXHAUSTED,                                                                       \
     "the store has too little free memory for this: start it with a larger --capacity, or end jobs that use it; if "   \

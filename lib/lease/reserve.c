@@ -87,8 +87,8 @@ undo:
 }
 
 // Compares what the wanted slots need beyond the held ones with what is available at once. A cheap check before any
-// slot is taken.
-static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_t *session) {
+// slot is taken. *answer gets the numbers of a quota that refuses.
+static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_t *session, bl_lease_answer_t *answer) {
   const bl__holder_t *holder = &table->holders[session->holder];
   const bl__job_plan_t *job = &table->jobs[holder->job];
   uint64_t granules = 0, slots = 0;
@@ -108,9 +108,13 @@ static bl_lease_reason_t admit(const bl_lease_table_t *table, const bl__session_
   const uint64_t job_quota = bl__job_quota(table, holder->job);
   const uint64_t stage_quota = bl__stage_quota(table, holder->job, holder->stage);
   if (job->held_bytes > job_quota || bytes > job_quota - job->held_bytes) {
+    answer->quota_bytes = job_quota;
+    answer->needed_bytes = job->held_bytes + bytes;
     return BL_LEASE_JOB_QUOTA;
   }
   if (holder->held_bytes > stage_quota || bytes > stage_quota - holder->held_bytes) {
+    answer->quota_bytes = stage_quota;
+    answer->needed_bytes = holder->held_bytes + bytes;
     return BL_LEASE_STAGE_QUOTA;
   }
   if (slots > table->unused_leases) {
@@ -169,10 +173,10 @@ static bool same_counts(const bl__reservation_t *a, const bl__reservation_t *b) 
 
 // Takes the slots, and for that ends SUSPECT sessions of the same job if necessary. The caller undoes the plan on
 // refusal.
-static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
+static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index, bl_lease_answer_t *answer) {
   bl__session_t *session = &table->sessions[index];
   for (;;) {
-    bl_lease_reason_t reason = admit(table, session);
+    bl_lease_reason_t reason = admit(table, session, answer);
     if (reason == BL_LEASE_GRANTED && grow(table, index, &reason)) {
       return BL_LEASE_GRANTED;
     }
@@ -186,7 +190,7 @@ static bl_lease_reason_t take_slots(bl_lease_table_t *table, uint32_t index) {
 }
 
 static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64_t version,
-                                 const bl_lease_demand_t *demands, size_t demand_count) {
+                                 const bl_lease_demand_t *demands, size_t demand_count, bl_lease_answer_t *answer) {
   bl__session_t *session = &table->sessions[index];
   const bl__job_plan_t *job = &table->jobs[table->holders[session->holder].job];
   if (session->state == BL_SESSION_SUSPECT) {
@@ -213,7 +217,7 @@ static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64
   }
   *entry = reservation;
   count_wanted(session);
-  reason = take_slots(table, index);
+  reason = take_slots(table, index, answer);
   if (reason != BL_LEASE_GRANTED) {
     *entry = (bl__reservation_t){0};
     count_wanted(session);
@@ -239,7 +243,7 @@ bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lea
   if (!bl__request_begin(table, request, digest, &session, &entry, &decision, answer)) {
     return decision;
   }
-  bl_lease_reason_t reason = reserve(table, session, plan, demands, demand_count);
+  bl_lease_reason_t reason = reserve(table, session, plan, demands, demand_count, &entry->answer);
   forget_unused_sizes(&table->sessions[session]);
   if (reason == BL_LEASE_GRANTED) {
     return bl__request_done(table, entry, &(bl_lease_answer_t){.reason = BL_LEASE_GRANTED}, answer);

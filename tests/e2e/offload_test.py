@@ -279,7 +279,7 @@ def quotas(folder, job):
         ctl("policy", "set", "offload", "3", "--wait")
         ctl("quota", "ballast", "65536")
         done = ctl("policy", "set", "offload", "1", "--mode", "fewest", "--wait", expect=8)
-        assert "host store 0" in done.stderr and "quota" in done.stderr, done.stderr
+        assert "host store 0" in done.stderr and "the quota is 64.0 KiB, " in done.stderr, done.stderr
         seen = len(run.steps())
         run.wait_for(lambda s: len(s) > seen + 2 and s[-1]["stages"][0]["recomputed"] == 0, "no step after the refusal")
         ctl("quota", "ballast", "unlimited")

@@ -101,6 +101,16 @@ static void test_bad_requests(void **state) {
   bl_lease_table_destroy(table);
 }
 
+static void refused_by_quota(holder_t *holder, uint64_t bytes, uint32_t count, const char *message) {
+  const bl_lease_request_t request = holder_next(holder);
+  const bl_lease_demand_t demand = {.bytes = bytes, .count = count};
+  bl_lease_answer_t answer;
+  bl_error_t err;
+  (void)bl_lease_table_reserve(holder->table, &request, 1, &demand, 1, &answer);
+  assert_int_equal(bl_lease_answer_to_error(&answer, "reserve", &err), BL_EXHAUSTED);
+  assert_string_equal(err.text, message);
+}
+
 static void test_quotas_at_the_boundary(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(64);
@@ -112,9 +122,13 @@ static void test_quotas_at_the_boundary(void **state) {
   }
   uint32_t stage = 1;
   assert_int_equal(bl_lease_table_set_quota(table, "job", &stage, 3 * GRANULE, &err), BL_OK);
-  assert_int_equal(holder_reserve(&holders[1], 1, GRANULE, 4), BL_LEASE_STAGE_QUOTA);
+  refused_by_quota(&holders[1], GRANULE, 4,
+                   "cannot reserve: the quota of the stage at this store does not allow it: raise it with ballastctl "
+                   "quota --stage; the quota is 192 KiB, 256 KiB are needed; try again in 1000 ms");
   assert_int_equal(holder_reserve(&holders[1], 1, GRANULE, 3), BL_LEASE_GRANTED);
-  assert_int_equal(holder_reserve(&holders[0], 1, GRANULE, 8), BL_LEASE_JOB_QUOTA);
+  refused_by_quota(&holders[0], GRANULE, 8,
+                   "cannot reserve: the quota of the job at this store does not allow it: raise it with ballastctl "
+                   "quota; the quota is 640 KiB, 704 KiB are needed; try again in 1000 ms");
   assert_int_equal(holder_reserve(&holders[0], 1, GRANULE, 7), BL_LEASE_GRANTED); // just full
   assert_int_equal(holder_reserve(&holders[2], 1, 1, 1), BL_LEASE_JOB_QUOTA);
   // Lowered below what is held: nobody loses anything, nothing new.
