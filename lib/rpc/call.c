@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SERVICE_BYTES 128
+
 static void release_if_over(bl_rpc_call_t *call) {
   if (!call->ended || call->outstanding > 0) {
     return;
@@ -230,10 +232,40 @@ void bl_rpc_call_read(bl_rpc_call_t *call, bl_rpc_handler_fn read, void *context
 
 // ---- arrival --------------------------------------------------------------------------------------------------------
 
+// Returns the program that serves this, with its article.
+static const char *program_of(const char *service, char text[SERVICE_BYTES]) {
+  static const struct {
+    const char *service, *program;
+  } programs[] = {{"ballast.v1.Stage", "a stage-service"},
+                  {"ballast.v1.Store", "an activation-store"},
+                  {"ballast.v1.Driver", "a ballast-driver"},
+                  {"grpc.health.v1.Health", "a health port"}};
+  for (size_t i = 0; i < sizeof programs / sizeof programs[0]; i++) {
+    if (strcmp(service, programs[i].service) == 0) {
+      return programs[i].program;
+    }
+  }
+  snprintf(text, SERVICE_BYTES, "a server of %.*s", SERVICE_BYTES - 16, service);
+  return text;
+}
+
+// Sets the text for a method that is not served. `path`: "/ballast.v1.Store/Status".
+static bl_status_t refuse_method(const bl_rpc_server_t *server, const char *path, bl_error_t *err) {
+  char asked[SERVICE_BYTES], asked_text[SERVICE_BYTES], own_text[SERVICE_BYTES];
+  const ProtobufCServiceDescriptor *own = server->methods[0].service; // what is added later supplements it
+  path += path[0] == '/';
+  snprintf(asked, sizeof asked, "%.*s", (int)strcspn(path, "/"), path);
+  if (own == NULL || strcmp(own->name, asked) == 0) {
+    return bl_error_set(err, BL_UNIMPLEMENTED, "this server has no method /%s", path);
+  }
+  return bl_error_set(err, BL_UNIMPLEMENTED, "%s answers here, not %s: correct the address",
+                      program_of(own->name, own_text), program_of(asked, asked_text));
+}
+
 static void refuse_unknown(bl_rpc_call_t *call) {
   char *method = grpc_slice_to_c_string(call->details.method);
   bl_error_t err;
-  (void)bl_error_set(&err, BL_UNIMPLEMENTED, "this server has no method %s", method);
+  (void)refuse_method(call->server, method, &err);
   gpr_free(method);
   bl_rpc_call_fail(call, &err);
 }

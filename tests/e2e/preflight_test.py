@@ -147,7 +147,7 @@ def main():
             stores.append(small)
             _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], small.address]),
                                      *addresses("stores", lenders), expect=9)
-            expect_one(failed, "answers", "stage 3", "Stage")
+            expect_one(failed, "answers", "stage 3", "an activation-store answers here, not a stage-service")
             twin = ranks[0].replace("127.0.0.1:", "localhost:")
             _, failed, _ = preflight(folder, job, *addresses("stages", [*ranks[:3], twin]),
                                      *addresses("stores", lenders), expect=9)

@@ -33,6 +33,19 @@ def one_service_twice(folder, job, services):
     assert "are one process" in done.stderr and address in done.stderr, done.stderr
 
 
+def one_taken_for_a_store(folder, services):
+    """What it is is told, not only that it lacks a method; so are an address that is given twice, and a run that is asked
+    of a stage."""
+    address = services[0].address
+    for words, message in ((("stores", "--store", address),
+                            f"{address}: a stage-service answers here, not an activation-store: correct the address"),
+                           (("stores", "--store", address, "--store", address), f"--store names {address} twice"),
+                           (("status", "--endpoint", address), "a stage-service answers here, not a ballast-driver")):
+        done = subprocess.run([CTL, *words], env=environment(folder), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=60)
+        assert done.returncode == 2 and message in done.stderr, (words, done.returncode, done.stdout, done.stderr)
+
+
 def after_a_connect_that_hangs(folder, job):
     """Stage 1 waits for a connection that cannot come. The next run does not wait for that to end."""
     unreachable = ((), "127.0.0.1:0", "--data-listen", "127.0.0.2", "--data-advertise", "127.0.0.3")
@@ -120,6 +133,7 @@ def main():
             again_and_again(folder, job, services)
             from_elsewhere(folder, job, services)
             one_service_twice(folder, job, services)
+            one_taken_for_a_store(folder, services)
             again_and_again(folder, job, services)
             a_second_job(folder, services)
             a_stopped_stage(folder, services)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies unary calls end to end: answers, statuses and texts, deadlines, cancellation, limits on both sides.
 #include "echo_world.h"
+#include "rpc/health.h"
 #include "sys/clock.h"
 
 #include <setjmp.h>
@@ -110,6 +111,23 @@ static void methods_without_a_handler_are_unimplemented(void **state) {
   assert_non_null(strstr(outcome.err.text, "/ballast.test.Echo/Unserved"));
 }
 
+static void on_health(bl_rpc_health_state_t state, const bl_error_t *err, void *context) {
+  outcome_t *outcome = context;
+  assert_int_equal(state, BL_RPC_HEALTH_UNREACHABLE);
+  outcome->err = *err;
+  outcome->done++;
+}
+
+static void another_service_tells_what_it_is(void **state) {
+  world_t *world = *state;
+  outcome_t outcome = {0};
+  assert_int_equal(bl_rpc_health_check(world->channel, "", 5000, on_health, &outcome, NULL), BL_OK);
+  world_wait(world, &outcome);
+  assert_int_equal(outcome.err.status, BL_UNIMPLEMENTED);
+  assert_string_equal(outcome.err.text,
+                      "a server of ballast.test.Echo answers here, not a health port: correct the address");
+}
+
 static void unknown_methods_start_nothing(void **state) {
   world_t *world = *state;
   outcome_t outcome = {0};
@@ -210,6 +228,7 @@ int main(void) {
       cmocka_unit_test(a_deadline_ends_both_sides),
       cmocka_unit_test(cancelling_ends_both_sides),
       cmocka_unit_test(methods_without_a_handler_are_unimplemented),
+      cmocka_unit_test(another_service_tells_what_it_is),
       cmocka_unit_test(unknown_methods_start_nothing),
       cmocka_unit_test(messages_over_the_limit_are_refused),
       cmocka_unit_test(answers_over_the_limit_are_refused),

@@ -63,11 +63,20 @@ static bl_status_t take_known(bl_ctl_stores_t *stores, const json_t *addresses, 
   return status;
 }
 
+static bl_status_t add_named(bl_text_list_t *texts, const char *address, bl_error_t *err) {
+  for (size_t i = 0; i < texts->count; i++) {
+    if (strcmp(texts->items[i], address) == 0) {
+      return bl_error_set(err, BL_INVALID, "--store names %.200s twice", address);
+    }
+  }
+  return add_text(texts, address, err);
+}
+
 static bl_status_t find(const bl_ctl_store_arguments_t *arguments, bl_ctl_stores_t *stores, bl_error_t *err) {
   const bl_text_list_t *addresses = &stores->addresses;
   bl_status_t status = BL_OK;
   for (size_t i = 0; i < arguments->stores.count && status == BL_OK; i++) {
-    status = add_text(&stores->addresses, arguments->stores.items[i], err);
+    status = add_named(&stores->addresses, arguments->stores.items[i], err);
   }
   json_t *endpoints = NULL, *run = NULL;
   if (status == BL_OK && addresses->count == 0) {
@@ -155,19 +164,22 @@ typedef struct asked {
   bl_ctl_calls_t *calls;
   bl_ctl_store_t *store;
   bl_ctl_store_reply_t *reply;
+  const char *address;
 } asked_t;
 
 static void answered(json_t *value, const bl_error_t *err, void *context) {
   asked_t *asked = context;
   asked->reply->value = json_incref(value);
   asked->reply->err = *err;
+  if (err->status == BL_UNIMPLEMENTED) {
+    (void)bl_error_prefix(&asked->reply->err, "%s", asked->address);
+  }
   bl_ctl_calls_ended(asked->calls);
 }
 
-static void ask_one(asked_t *asked, const char *address, double timeout_seconds,
-                    const bl_ctl_store_question_t *question) {
+static void ask_one(asked_t *asked, double timeout_seconds, const bl_ctl_store_question_t *question) {
   bl_error_t *err = &asked->reply->err;
-  bl_status_t status = bl_ctl_store_create(asked->calls->rpc, address, &asked->store, err);
+  bl_status_t status = bl_ctl_store_create(asked->calls->rpc, asked->address, &asked->store, err);
   if (status == BL_OK) {
     status = bl_ctl_store_call(asked->store, question, (uint64_t)(timeout_seconds * 1000), answered, asked, err);
   }
@@ -184,8 +196,8 @@ bl_status_t bl_ctl_stores_ask(const bl_text_list_t *addresses, double timeout_se
   bl_status_t status = bl_ctl_calls_init(&calls, err);
   for (size_t i = 0; status == BL_OK && i < addresses->count; i++) {
     replies[i] = (bl_ctl_store_reply_t){0};
-    asked[i] = (asked_t){.calls = &calls, .reply = &replies[i]};
-    ask_one(&asked[i], addresses->items[i], timeout_seconds, question);
+    asked[i] = (asked_t){.calls = &calls, .reply = &replies[i], .address = addresses->items[i]};
+    ask_one(&asked[i], timeout_seconds, question);
   }
   bl_ctl_calls_wait(&calls);
   for (size_t i = 0; i < addresses->count; i++) {

@@ -43,7 +43,8 @@ static json_t *store_row(const bl_ctl_store_reply_t *reply, const bl_ctl_stores_
   json_t *row = json_pack("{s:I, s:s}", "store", (json_int_t)number, "address", stores->addresses.items[number]);
   bl_ctl_store_set_of(stores, number, row);
   if (reply->value == NULL) {
-    json_object_set_new(row, "state", json_string("unreachable"));
+    const bool other = reply->err.status == BL_UNIMPLEMENTED; // another kind of service answered
+    json_object_set_new(row, "state", json_string(other ? "no store" : "unreachable"));
     json_object_set_new(row, "error", json_string(reply->err.text));
     return row;
   }
