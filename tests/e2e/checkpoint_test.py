@@ -95,7 +95,9 @@ def test_resume(folder, reference):
         assert losses(read_report(report)) == reference
         print(f"ok resumed bit for bit: {change or 'unchanged'}")
     test_contents(f"{place}/step-000012", 2)
-    run(folder, job, f"{folder}/anew.jsonl", "--steps", "2")
+    done = run(folder, job, f"{folder}/anew.jsonl", "--steps", "2")
+    said = f"ballastctl: this run starts from the beginning: checkpoints of an earlier one are in {place}/earlier-1 now\n"
+    assert done.stderr.count(said) == 1 and not done.stdout, (done.stdout, done.stderr)
     assert checkpoints(place) == ["step-000002"] and checkpoints(f"{place}/earlier-1") == ["step-000010", "step-000012"]
     print("ok a run that begins anew sets earlier checkpoints aside")
 

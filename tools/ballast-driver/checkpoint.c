@@ -107,6 +107,7 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
   char aside[PATH_MAX];
   bl_status_t status = bl_checkpoint_folder_set_aside(folder, aside, &count, err);
   if (status == BL_OK && count > 0) {
+    snprintf(save->aside, sizeof save->aside, "%s", aside);
     bl_log(BL_LOG_WARNING, "this run starts from the beginning: of an earlier one %zu checkpoint%s in %s now", count,
            count == 1 ? " is" : "s are", aside);
   }

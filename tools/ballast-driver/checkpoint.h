@@ -50,6 +50,7 @@ typedef struct bl__save {
   bl_error_t err;     // of that one
   bl_error_t failure; // of the current one: the first stage that failed
   char partial[PATH_MAX], path[PATH_MAX];
+  char aside[PATH_MAX];         // where checkpoints of an earlier run are now; "": there were none
   bl__save_part_t *parts;       // [stage_count]
   bl_checkpoint_file_t *shards; // [2 stage_count], owned copies
   size_t shard_count;

@@ -400,6 +400,10 @@ const bl_training_t *bl_driver_training(const bl_driver_t *driver) {
   return driver->options.training;
 }
 
+const char *bl_driver_set_aside(const bl_driver_t *driver) {
+  return driver->save.aside;
+}
+
 bl_policies_view_t bl_driver_policies(const bl_driver_t *driver) {
   const bl__plans_t *plans = &driver->plans;
   return (bl_policies_view_t){.history = &plans->changes.history,

@@ -167,6 +167,8 @@ bl_stage_view_t bl_driver_stage(const bl_driver_t *driver, size_t stage);
 const bl_stores_t *bl_driver_stores(const bl_driver_t *driver); // NULL: the job has none
 const bl_job_t *bl_driver_job(const bl_driver_t *driver);
 const bl_training_t *bl_driver_training(const bl_driver_t *driver);
+// Returns the folder to which the run has moved checkpoints of an earlier one, "" if there were none.
+const char *bl_driver_set_aside(const bl_driver_t *driver);
 
 typedef struct bl_policies_view {
   const bl_policy_history_t *history;    // empty before the first plan

@@ -182,6 +182,7 @@ static void make_plan(block_t *block, const bl_driver_t *driver, Ballast__V1__Wa
   event->steps = (uint64_t)job->train.steps;
   event->replicas = training->grid.data;
   event->tensor_ranks = training->grid.tensor;
+  event->set_aside = (char *)bl_driver_set_aside(driver);
   event->n_stages = bl_driver_stage_count(driver);
   event->stages = take(block, event->n_stages * sizeof(Ballast__V1__StagePlan *));
   for (size_t i = 0; i < event->n_stages; i++) {

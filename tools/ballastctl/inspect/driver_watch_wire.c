@@ -79,6 +79,7 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
                           .steps = from->steps,
                           .tensor_ranks = from->tensor_ranks > 0 ? from->tensor_ranks : 1,
                           .replicas = from->replicas > 0 ? from->replicas : 1,
+                          .set_aside = from->set_aside,
                           .stages = stages,
                           .stage_count = from->n_stages};
     driver->watcher.plan(&plan, driver->watcher.context);

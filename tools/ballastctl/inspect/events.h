@@ -92,6 +92,7 @@ typedef struct bl_ctl_plan {
   const char *schedule, *policy;
   uint64_t parameters, train_tokens, validation_tokens, step_tokens, steps;
   unsigned tensor_ranks, replicas;   // at least 1
+  const char *set_aside;             // where checkpoints of an earlier run were moved; "": there were none
   const bl_ctl_stage_plan_t *stages; // [stage_count], in the order of ranks
   size_t stage_count;
 } bl_ctl_plan_t;

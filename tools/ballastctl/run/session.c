@@ -121,6 +121,10 @@ static void finish(bl__session_t *session, int exit_code) {
 static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   bl__session_t *session = context;
   bl_ctl_startup_progress_end(session->startup);
+  if (plan->set_aside[0] != '\0' && !session->planned) {
+    bl__session_say(session, "this run starts from the beginning: checkpoints of an earlier one are in %s now",
+                    plan->set_aside);
+  }
   bl_ctl_progress_plan(session->progress, plan);
   if (session->profiling != NULL) {
     bl_ctl_profiling_plan(session->profiling, plan);
