@@ -225,7 +225,9 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   bl_path_t asked = BL_PATH_AUTO;
   read_block_memory(request->memory, &holder);
   if (request->data_path[0] != '\0' && !bl_path_parse(request->data_path, &asked)) {
-    fail_invalid(call, "data_path");
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_INVALID, "this store knows no data path \"%.32s\"", request->data_path);
+    bl_rpc_call_fail(call, &err);
     return;
   }
   bl_lease_opened_t opened;
@@ -321,7 +323,9 @@ static void handle_reserve(bl_rpc_call_t *call, const ProtobufCMessage *input, v
     return;
   }
   if (request->n_demands > DEMANDS_MAX) {
-    fail_invalid(call, "list of at most 64 demands");
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_INVALID, "%zu demands in one reservation: at most %d", request->n_demands, DEMANDS_MAX);
+    bl_rpc_call_fail(call, &err);
     return;
   }
   bl_lease_demand_t demands[DEMANDS_MAX];

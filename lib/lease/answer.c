@@ -12,7 +12,7 @@ bl_status_t bl_lease_answer_to_error(const bl_lease_answer_t *answer, const char
     bl_error_clear(err);
     return BL_OK;
   }
-  char lease[80] = "", space[2 * BL_BYTES_TEXT + 40] = "", retry[48] = "";
+  char lease[80] = "", space[2 * BL_BYTES_TEXT + 40] = "", arena[2 * BL_BYTES_TEXT + 40] = "", retry[48] = "";
   if (answer->id != 0) {
     snprintf(lease, sizeof lease, " lease %" PRIu64 " (generation %" PRIu64 ")", answer->id, answer->generation);
   }
@@ -26,9 +26,17 @@ bl_status_t bl_lease_answer_to_error(const bl_lease_answer_t *answer, const char
     snprintf(space, sizeof space, "; free %s, largest run %s", bl_bytes_format(answer->free_bytes, free_text),
              bl_bytes_format(answer->largest_free_bytes, largest));
   }
+  if (answer->reason == BL_LEASE_ARENA || answer->reason == BL_LEASE_BEYOND) {
+    char has[BL_BYTES_TEXT], asked[BL_BYTES_TEXT];
+    int length = snprintf(arena, sizeof arena, "; it has %s", bl_bytes_format(answer->arena_bytes, has));
+    if (answer->reason == BL_LEASE_ARENA) {
+      snprintf(arena + length, sizeof arena - (size_t)length, ", and %s were asked for",
+               bl_bytes_format(answer->bytes, asked));
+    }
+  }
   if (answer->retry_after_ms != 0) {
     snprintf(retry, sizeof retry, "; try again in %" PRIu32 " ms", answer->retry_after_ms);
   }
-  return bl_error_set(err, status, "cannot %s%s: %s%s%s", what, lease, bl_lease_reason_text(answer->reason), space,
-                      retry);
+  return bl_error_set(err, status, "cannot %s%s: %s%s%s%s", what, lease, bl_lease_reason_text(answer->reason), space,
+                      arena, retry);
 }

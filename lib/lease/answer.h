@@ -15,12 +15,13 @@ typedef struct bl_lease_answer {
   // The lease after the request (evict, load, release); 0 for requests that concern no lease.
   uint64_t id, generation;
   uint64_t offset_bytes; // of its slot in the arena of the job
-  uint64_t bytes;        // of the block; of the slot if it holds none
+  uint64_t bytes;        // of the block; of the slot if it holds none; of the arena that open asked for
   uint64_t checksum;     // recorded by evict
   // Refused for lack of space: bytes that could still be reserved, and the longest run among them.
   uint64_t free_bytes, largest_free_bytes;
   // Refused by a quota: its size, and what the job or the stage would hold with the request.
   uint64_t quota_bytes, needed_bytes;
+  uint64_t arena_bytes; // refused because something does not fit the arena of the job: its size
 } bl_lease_answer_t;
 
 // Sets the reason's status and a text that names lease, numbers and what to do. `what` is the request: "evict".

@@ -10,8 +10,18 @@
 // X(identifier, name, status, text)
 #define BL_LEASE_REASON_TABLE(X)                                                                                       \
   X(BL_LEASE_GRANTED, "granted", BL_OK, "granted")                                                                     \
-  X(BL_LEASE_BAD_REQUEST, "bad_request", BL_INVALID, "the request contradicts itself")                                 \
-  X(BL_LEASE_BAD_BYTES, "bytes", BL_INVALID, "a size of zero, or beyond the slot")                                     \
+  X(BL_LEASE_BAD_REQUEST, "bad_request", BL_INVALID,                                                                   \
+    "the request lacks something: a job has a name of 1 to 63 bytes, a reservation a plan from 1 and demands")         \
+  X(BL_LEASE_BAD_BYTES, "bytes", BL_INVALID, "a size or a count of zero, or more bytes than the slot has")             \
+  X(BL_LEASE_NO_SIZE, "no_size", BL_INVALID,                                                                           \
+    "the job has no arena at this store yet: its first session sets the size (arena_bytes)")                           \
+  X(BL_LEASE_ARENA, "arena", BL_INVALID,                                                                               \
+    "the job has a smaller arena already, which its sessions of one plan share: ask for 0 or at most its size, or "    \
+    "open the session for another job or plan, which has its own")                                                     \
+  X(BL_LEASE_BEYOND, "beyond", BL_INVALID,                                                                             \
+    "the slots do not fit the arena of the job, whose size its first session sets (arena_bytes)")                      \
+  X(BL_LEASE_LIMITS, "limits", BL_INVALID,                                                                             \
+    "a session has slots of at most 8 sizes, and 4 plans at a time: unreserve those that no longer run")               \
   X(BL_LEASE_NO_SESSION, "no_session", BL_NOT_FOUND, "no session of this store has this number")                       \
   X(BL_LEASE_BAD_KEY, "key", BL_DENIED, "the key is not that of the session")                                          \
   X(BL_LEASE_SESSION_OVER, "session_over", BL_FENCED, "the session is over: open a new one")                           \

@@ -6,6 +6,8 @@
 
 #include <stddef.h>
 
+_Static_assert(BL_LEASE_SIZES == 8 && BL_LEASE_PLANS == 4, "the text of BL_LEASE_LIMITS has these numbers");
+
 enum { DIGEST_RESERVE = 1, DIGEST_UNRESERVE = 2 };
 
 static bl__reservation_t *find_reservation(bl__session_t *session, uint64_t version) {
@@ -141,13 +143,19 @@ static bl_lease_reason_t read_reservation(bl__session_t *session, const bl__job_
     return BL_LEASE_BAD_REQUEST;
   }
   for (size_t i = 0; i < demand_count; i++) {
-    uint32_t granules = demand_granules(job, &demands[i]);
-    if (granules == 0 || demands[i].count == 0) {
+    if (demands[i].bytes == 0 || demands[i].count == 0) {
       return BL_LEASE_BAD_BYTES;
     }
+    uint32_t granules = demand_granules(job, &demands[i]);
+    if (granules == 0) {
+      return BL_LEASE_BEYOND;
+    }
     uint32_t size = find_size(session, granules);
-    if (size == BL_LEASE_SIZES || demands[i].count > UINT32_MAX - reservation->counts[size]) {
-      return BL_LEASE_BAD_REQUEST;
+    if (size == BL_LEASE_SIZES) {
+      return BL_LEASE_LIMITS;
+    }
+    if (demands[i].count > UINT32_MAX - reservation->counts[size]) {
+      return BL_LEASE_BEYOND;
     }
     session->sizes[size].granules = granules;
     reservation->counts[size] += demands[i].count;
@@ -157,7 +165,7 @@ static bl_lease_reason_t read_reservation(bl__session_t *session, const bl__job_
   for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
     granules += (uint64_t)reservation->counts[i] * session->sizes[i].granules;
     if (granules > job->arena_granules) {
-      return BL_LEASE_BAD_BYTES;
+      return BL_LEASE_BEYOND;
     }
   }
   return BL_LEASE_GRANTED;
@@ -213,7 +221,7 @@ static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64
   }
   bl__reservation_t *entry = find_reservation(session, 0);
   if (entry == NULL) {
-    return BL_LEASE_BAD_REQUEST;
+    return BL_LEASE_LIMITS;
   }
   *entry = reservation;
   count_wanted(session);
@@ -250,6 +258,7 @@ bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lea
   }
   const bl__job_plan_t *job = &table->jobs[table->holders[table->sessions[session].holder].job];
   entry->answer.free_bytes = bl__granule_bytes(bl__job_free_granules(job));
+  entry->answer.arena_bytes = bl__granule_bytes(job->arena_granules);
   entry->answer.largest_free_bytes = bl__granule_bytes(bl__job_largest_run(table, job));
   return bl__request_refuse(table, entry, reason, answer);
 }

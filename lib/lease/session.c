@@ -13,7 +13,7 @@ const char *bl_session_end_text(bl_session_end_t end) {
   static const char *const texts[BL_SESSION_ENDS] = {
       "it was closed",
       "it was not renewed in time",
-      "a newer incarnation of the stage opened one",
+      "a newer incarnation of the stage opened one: sessions open at a time need different pairs of job and stage",
       "it was not renewed and its memory was needed",
       "the memory of the job could not be had",
       "an operator ended it",
@@ -277,10 +277,10 @@ static bl_lease_reason_t allocate_arena(bl_lease_table_t *table, bl__job_plan_t 
   *needed = false;
   uint32_t granules = bl__granules(bytes);
   if (job->arena_granules != 0) {
-    return bytes != 0 && (granules == 0 || granules > job->arena_granules) ? BL_LEASE_BAD_BYTES : BL_LEASE_GRANTED;
+    return bytes != 0 && (granules == 0 || granules > job->arena_granules) ? BL_LEASE_ARENA : BL_LEASE_GRANTED;
   }
   if (granules == 0) {
-    return BL_LEASE_BAD_BYTES;
+    return bytes == 0 ? BL_LEASE_NO_SIZE : BL_LEASE_CAPACITY;
   }
   uint32_t unit = bl__granules(open->unit_bytes), tiers[BL_LEASE_TIERS], charges[BL_LEASE_TIERS];
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
@@ -410,6 +410,8 @@ bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_
       answer->free_bytes += bl__granule_bytes(free_for(table, open->job, i));
     }
     answer->largest_free_bytes = answer->free_bytes;
+    answer->arena_bytes = bl__granule_bytes(table->jobs[job].arena_granules);
+    answer->bytes = open->arena_bytes;
     bl__holder_free_if_unused(table, holder);
     return bl__refuse(table, reason, answer);
   }

@@ -138,8 +138,8 @@ typedef struct bl_lease_opened {
 } bl_lease_opened_t;
 
 // Opens a session, or returns the existing one of the same holder. Refused: BL_LEASE_BAD_REQUEST (name),
-// BL_LEASE_BAD_BYTES (no arena yet and no size, or a job's arena is smaller than requested), BL_LEASE_CAPACITY,
-// BL_LEASE_TABLE_FULL, BL_LEASE_DRAINING. On refusal *opened is untouched.
+// BL_LEASE_NO_SIZE (no arena yet and no size), BL_LEASE_ARENA (the job's arena is smaller than requested),
+// BL_LEASE_CAPACITY, BL_LEASE_TABLE_FULL, BL_LEASE_DRAINING. On refusal *opened is untouched.
 bl_lease_decision_t bl_lease_table_open(bl_lease_table_t *table, const bl_lease_open_t *open, uint64_t now_ns,
                                         bl_lease_opened_t *opened, bl_lease_answer_t *answer);
 // Returns what open returned for a session that still lives (arena_needed is false). False: the session is over.
@@ -178,7 +178,8 @@ typedef struct bl_lease_demand {
 // Reserves slots for a plan (from 1), all or nothing. A plan that is reserved already with the same demands is granted;
 // with other demands it is refused with BL_LEASE_PLAN. Refused with BL_LEASE_SPACE, BL_LEASE_JOB_QUOTA,
 // BL_LEASE_STAGE_QUOTA, BL_LEASE_TABLE_FULL, BL_LEASE_DRAINING, BL_LEASE_NO_ARENA, BL_LEASE_BAD_BYTES,
-// BL_LEASE_BAD_REQUEST (no demand, more sizes or plans than fit). Never BL_LEASE_BEGIN.
+// BL_LEASE_BEYOND (the arena could never hold them), BL_LEASE_BAD_REQUEST (no plan or demand), BL_LEASE_LIMITS (more
+// sizes or plans than fit). Never BL_LEASE_BEGIN.
 bl_lease_decision_t bl_lease_table_reserve(bl_lease_table_t *table, const bl_lease_request_t *request, uint64_t plan,
                                            const bl_lease_demand_t *demands, size_t demand_count,
                                            bl_lease_answer_t *answer);

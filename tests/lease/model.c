@@ -303,14 +303,17 @@ bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64
   uint64_t granules = 0;
   for (size_t i = 0; i < count; i++) {
     uint64_t slot = (demands[i].bytes + BL_LEASE_GRANULE_BYTES - 1) / BL_LEASE_GRANULE_BYTES;
-    if (slot == 0 || slot > job->granules || demands[i].count == 0) {
+    if (slot == 0 || demands[i].count == 0) {
       return BL_LEASE_BAD_BYTES;
+    }
+    if (slot > job->granules) {
+      return BL_LEASE_BEYOND;
     }
     plan.counts[slot] += demands[i].count;
     granules += slot * demands[i].count;
   }
   if (granules > job->granules) {
-    return BL_LEASE_BAD_BYTES;
+    return BL_LEASE_BEYOND;
   }
   model_plan_t *entry = NULL;
   for (int i = BL_LEASE_PLANS - 1; i >= 0; i--) {
@@ -321,7 +324,7 @@ bl_lease_reason_t model_reserve(model_t *model, model_session_t *session, uint64
     entry = session->plans[i].version == 0 ? &session->plans[i] : entry;
   }
   if (entry == NULL) {
-    return BL_LEASE_BAD_REQUEST;
+    return BL_LEASE_LIMITS;
   }
   *entry = plan;
   for (;;) {

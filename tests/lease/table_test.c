@@ -41,12 +41,17 @@ static void test_bad_requests(void **state) {
   assert_int_equal(holder_open(&other, table, "other", 0, 3, 16 * GRANULE), BL_LEASE_GRANTED);
   assert_int_equal(holder_open(&other, table, "third", 0, 4, 17 * GRANULE), BL_LEASE_CAPACITY);
   assert_int_equal(holder_open(&other, table, "", 0, 4, GRANULE), BL_LEASE_BAD_REQUEST);
-  assert_int_equal(holder_open(&other, table, "third", 0, 4, 0), BL_LEASE_BAD_BYTES);
+  assert_int_equal(holder_open(&other, table, "third", 0, 4, 0), BL_LEASE_NO_SIZE);
+  assert_int_equal(holder_open(&other, table, "third", 0, 4, UINT64_MAX), BL_LEASE_CAPACITY);
+  assert_int_equal(holder_open(&b, table, "job", 2, 5, 33 * GRANULE), BL_LEASE_ARENA);
+  assert_int_equal(holder_open(&b, table, "job", 2, 5, UINT64_MAX), BL_LEASE_ARENA);
   assert_int_equal(holder_reserve(&a, 1, 0, 1), BL_LEASE_BAD_BYTES);
-  assert_int_equal(holder_reserve(&a, 1, 33 * GRANULE, 1), BL_LEASE_BAD_BYTES);
-  assert_int_equal(holder_reserve(&a, 1, 8 * GRANULE, 5), BL_LEASE_BAD_BYTES); // beyond the arena for ever
+  assert_int_equal(holder_reserve(&a, 1, 33 * GRANULE, 1), BL_LEASE_BEYOND);
+  assert_int_equal(holder_reserve(&a, 1, 8 * GRANULE, 5), BL_LEASE_BEYOND); // beyond the arena for ever
   assert_int_equal(holder_reserve(&a, 0, GRANULE, 1), BL_LEASE_BAD_REQUEST);
-  assert_int_equal(holder_reserve(&a, 1, UINT64_MAX, 1), BL_LEASE_BAD_BYTES);
+  assert_int_equal(holder_reserve(&a, 1, UINT64_MAX, 1), BL_LEASE_BEYOND);
+  assert_int_equal(holder_reserve(&a, 1, GRANULE, UINT32_MAX), BL_LEASE_BEYOND);
+  assert_int_equal(holder_reserve(&a, 1, GRANULE, 0), BL_LEASE_BAD_BYTES);
   assert_int_equal(holder_reserve(&a, 1, 2 * GRANULE, 2), BL_LEASE_GRANTED);
   assert_int_equal(holder_reserve(&a, 1, 2 * GRANULE, 3), BL_LEASE_PLAN);
   assert_int_equal(holder_unreserve(&a, 2), BL_LEASE_PLAN);
@@ -97,6 +102,13 @@ static void test_bad_requests(void **state) {
   assert_string_equal(err.text,
                       "cannot reserve: no contiguous slot of this size is free; free 192 KiB, largest run 64.0 "
                       "KiB; try again in 7 ms");
+  answer = (bl_lease_answer_t){.reason = BL_LEASE_ARENA, .bytes = 3 * GRANULE, .arena_bytes = 2 * GRANULE};
+  assert_int_equal(bl_lease_answer_to_error(&answer, "open a session", &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "; it has 128 KiB, and 192 KiB were asked for"));
+  answer.reason = BL_LEASE_BEYOND;
+  assert_int_equal(bl_lease_answer_to_error(&answer, "reserve", &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "(arena_bytes); it has 128 KiB"));
+  assert_non_null(strstr(bl_session_end_text(BL_SESSION_REPLACED), "need different pairs of job and stage"));
   check(table);
   bl_lease_table_destroy(table);
 }

@@ -84,7 +84,7 @@ static void slots_are_on_the_device_first(void **state) {
   assert_int_equal(open_with_unit(&other, table, "large", 11 * GRANULE, GRANULE, &second), BL_LEASE_CAPACITY);
   assert_int_equal(open_with_unit(&other, table, "fits", 10 * GRANULE, GRANULE, &second), BL_LEASE_GRANTED);
   assert_int_equal(second.tier_bytes[0], 2 * GRANULE);
-  assert_int_equal(holder_reserve(&other, 1, 9 * GRANULE, 1), BL_LEASE_BAD_BYTES); // no tier is that large
+  assert_int_equal(holder_reserve(&other, 1, 9 * GRANULE, 1), BL_LEASE_BEYOND); // no tier is that large
   assert_int_equal(holder_reserve(&other, 1, 8 * GRANULE, 1), BL_LEASE_GRANTED);
   audit(table);
   bl_lease_table_destroy(table);

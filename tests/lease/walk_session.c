@@ -62,10 +62,10 @@ static bl_lease_reason_t wanted_of(const model_t *model, const opening_t *o) {
     return BL_LEASE_TABLE_FULL;
   }
   if (own != 0) {
-    return o->granules > own ? BL_LEASE_BAD_BYTES : BL_LEASE_GRANTED;
+    return o->granules > own ? BL_LEASE_ARENA : BL_LEASE_GRANTED;
   }
   if (o->granules == 0) {
-    return BL_LEASE_BAD_BYTES;
+    return BL_LEASE_NO_SIZE;
   }
   return o->granules > model->config.capacity_bytes / BL_LEASE_GRANULE_BYTES - others ? BL_LEASE_CAPACITY
                                                                                       : BL_LEASE_GRANTED;

@@ -201,6 +201,7 @@ static bl_status_t send_request(raw_store_t *store, raw_call_kind_t kind, const 
     message.stage = input->stage;
     message.holder = whole(input->id_bytes);
     message.arena_bytes = input->arena_bytes;
+    message.data_path = input->data_path != NULL ? (char *)input->data_path : message.data_path;
     message.data_version = input->other_version ? BL_FRAME_VERSION - 1 : BL_FRAME_VERSION;
     return send(store, "OpenSession", &message.base);
   }

@@ -27,7 +27,7 @@ typedef enum raw_call_kind {
 } raw_call_kind_t;
 
 typedef struct raw_input {
-  const char *job, *state;
+  const char *job, *state, *data_path;
   uint32_t stage;
   uint8_t id_bytes[RAW_ID]; // holder
   uint64_t arena_bytes;

@@ -139,6 +139,9 @@ static void test_bad_requests(void **state) {
   bad = (raw_input_t){.job = "a", .arena_bytes = GRANULE, .other_version = true};
   assert_int_equal(raw_call(&self->raw, RAW_OPEN, &bad, &output), BL_PRECONDITION);
   assert_non_null(strstr(self->raw.err.text, "use programs of one release"));
+  bad = (raw_input_t){.job = "a", .arena_bytes = GRANULE, .data_path = "pigeon"};
+  assert_int_equal(raw_call(&self->raw, RAW_OPEN, &bad, &output), BL_INVALID);
+  assert_non_null(strstr(self->raw.err.text, "no data path \"pigeon\""));
   raw_input_t a = open_session(self, "a", 0, 16 * GRANULE), b = open_session(self, "b", 0, 16 * GRANULE);
   a.plan = b.plan = 1;
   a.count = b.count = 2;
@@ -160,8 +163,10 @@ static void test_bad_requests(void **state) {
       {RAW_EVICT, a, BL_NOT_FOUND, "no_session"},  {RAW_EVICT, a, BL_DENIED, "key"},
       {RAW_LOAD, a, BL_PRECONDITION, "state"},     {RAW_RELEASE, a, BL_PRECONDITION, "state"},
       {RAW_EVICT, b, BL_DENIED, "not_yours"},      {RAW_EVICT, a, BL_IO, "transfer"},
-      {RAW_RESERVE, a, BL_INVALID, "bytes"},       {RAW_RESERVE, a, BL_PRECONDITION, "plan"},
-      {RAW_UNRESERVE, a, BL_PRECONDITION, "plan"},
+      {RAW_RESERVE, a, BL_INVALID, "beyond"},      {RAW_RESERVE, a, BL_PRECONDITION, "plan"},
+      {RAW_UNRESERVE, a, BL_PRECONDITION, "plan"}, {RAW_RESERVE, a, BL_INVALID, "bytes"},
+      {RAW_RESERVE, a, BL_INVALID, "bad_request"}, {RAW_OPEN, a, BL_INVALID, "arena"},
+      {RAW_OPEN, a, BL_INVALID, "no_size"},
   };
   rows[0].input.bytes = 0;
   rows[1].input.bytes = 2 * GRANULE + 1;
@@ -172,6 +177,12 @@ static void test_bad_requests(void **state) {
   rows[10].input.bytes = 17 * GRANULE;
   rows[11].input.count = 3;
   rows[12].input.plan = 9;
+  rows[13].input.count = 0;
+  rows[14].input.plan = 0;
+  rows[15].input.arena_bytes = 17 * GRANULE;
+  rows[15].input.id_bytes[0] = rows[16].input.id_bytes[0] = 77; // another holder
+  rows[16].input.arena_bytes = 0;
+  rows[16].input.job = "new";
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     uint64_t before = count(self, rows[i].counter);
     raw_input_t *session = rows[i].input.session == b.session ? &b : &a;
