@@ -63,6 +63,10 @@ bl_status_t bl_client_reserve(bl_client_t *client, uint64_t plan, const bl_clien
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
+  const bl_status_t status = bl__demands_check(plan, demands, demand_count, err);
+  if (status != BL_OK) {
+    return status;
+  }
   bl__control_call_t *call = new_question(client, BL__CALL_RESERVE);
   call->plan = plan;
   call->demands = demands;
@@ -439,6 +443,9 @@ static void on_end(bl_message_t *message) {
 // Reads the options as this library knows them. Those of older callers end earlier; fields that newer callers add must
 // be unused.
 static bl_status_t read_options(const bl_client_options_t *given, bl_client_options_t *options, bl_error_t *err) {
+  if (given == NULL) {
+    return bl_error_set(err, BL_INVALID, "the options of the client are NULL");
+  }
   if (given->size < FIRST_SIZE) {
     return bl_error_set(err, BL_INVALID,
                         "the size of the options is %zu, and they have at least %zu bytes: set it to "
@@ -455,22 +462,6 @@ static bl_status_t read_options(const bl_client_options_t *given, bl_client_opti
   }
   *options = (bl_client_options_t){0};
   memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
-  return BL_OK;
-}
-
-static bl_status_t check_options(const bl_client_options_t *options, bl_error_t *err) {
-  size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
-  if (length == 0 || length > BL_CLIENT_JOB_LENGTH) {
-    return bl_error_set(err, BL_INVALID, "the name of a job has 1 to %d bytes", BL_CLIENT_JOB_LENGTH);
-  }
-  if (options->store == NULL || strlen(options->store) >= BL_RPC_ADDRESS_BYTES) {
-    return bl_error_set(err, BL_INVALID, "a client needs the address of its store");
-  }
-  for (size_t i = 0; i < options->region_count; i++) {
-    if (options->regions[i].fd < 0 || options->regions[i].bytes == 0) {
-      return bl_error_set(err, BL_INVALID, "region %zu is not shareable: make it with bl_client_region_create", i);
-    }
-  }
   return BL_OK;
 }
 
@@ -639,7 +630,10 @@ static bl_status_t open_start(const bl_client_options_t *given, const bl_client_
   bl_client_options_t options;
   bl_status_t status = read_options(given, &options, err);
   if (status == BL_OK) {
-    status = check_options(&options, err);
+    status = bl__options_check(&options, err);
+  }
+  if (status == BL_OK && demand_count > 0) {
+    status = bl__demands_check(options.plan, demands, demand_count, err);
   }
   if (status == BL_OK && opened != NULL && options.runtime == NULL) {
     status = bl_error_set(err, BL_INVALID, "a client that is opened without a wait needs a runtime");
@@ -781,7 +775,7 @@ bl_status_t bl_client_register_start(bl_client_t *client, const bl_client_region
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
   }
-  if (region->base == NULL || region->bytes == 0 || (client->shm && region->fd < 0)) {
+  if (region == NULL || region->base == NULL || region->bytes == 0 || (client->shm && region->fd < 0)) {
     return bl_error_set(err, BL_INVALID, "a region needs memory and, on shm, its descriptor (bl_client_region_create)");
   }
   pthread_mutex_lock(&client->mutex);

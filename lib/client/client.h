@@ -58,7 +58,8 @@
 // Statuses: BL_EXHAUSTED: no memory or quota (the text says what is free). BL_FENCED: the session is over, or the store
 // was restarted. BL_DATA_LOSS: the checksum does not match, or an operator revoked the lease. BL_UNAVAILABLE: the store
 // does not answer within the call's deadline, or is gone. BL_IO: the transfer failed. BL_PRECONDITION: the slot is in
-// use or empty, or the store drains. BL_NOT_FOUND: no such slot. BL_CANCELLED, BL_INVALID.
+// use or empty, or the store drains. BL_NOT_FOUND: no such slot. BL_CANCELLED. BL_INVALID: an argument is wrong, such
+// as memory that is NULL; the text names it.
 // Thread: open, reopen and close from one thread, with no other call in progress; all other functions from any thread.
 // ABI: a structure with a `size` may grow at its end, and `size` says which version the caller was built with. All
 // other structures stay as they are. The constants of bl_status_t and other enumerations keep their numbers.
@@ -171,7 +172,7 @@ void bl_client_close(bl_client_t *client);
 // its descriptor can only read it. BL_INVALID: 0 bytes. BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_client_region_create(uint64_t bytes, bl_client_region_t *region, bl_error_t *err);
 // Frees memory of bl_client_region_create. Every client must have unregistered it or be closed. A second call does
-// nothing.
+// nothing. NULL is fine.
 void bl_client_region_destroy(bl_client_region_t *region);
 
 // Registers a region with the store. Regions may be registered and unregistered while blocks of other regions move.

@@ -36,7 +36,8 @@
 #include <stdatomic.h>
 
 #define BL__ID_BYTES      16
-#define BL__CONTROL_CALLS 8 // remote calls of callers in progress at a time
+#define BL__CONTROL_CALLS 8  // remote calls of callers in progress at a time
+#define BL__DEMANDS_MAX   64 // of one reservation
 
 struct bl_client_runtime {
   bl_loop_thread_t *thread;
@@ -222,6 +223,11 @@ void bl__lose(bl_client_t *client, const bl_error_t *cause); // ends the session
 bool bl__is_lost(bl_client_t *client, bl_error_t *err);
 void bl__wake(bl_client_t *client);                             // any thread: requests an iteration soon
 bool bl__is_forked(const bl_client_t *client, bl_error_t *err); // any thread: another process opened it; takes no lock
+
+// arguments.c
+BL_MUST_USE bl_status_t bl__options_check(const bl_client_options_t *options, bl_error_t *err);
+BL_MUST_USE bl_status_t bl__demands_check(uint64_t plan, const bl_client_demand_t *demands, size_t count,
+                                          bl_error_t *err);
 
 // control.c
 void bl__control_iterate(bl_client_t *client, uint64_t now_ns);

@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,8 +23,9 @@ struct bl_client_heap {
 };
 
 bl_status_t bl_client_heap_create(const bl_client_region_t *memory, bl_client_heap_t **heap, bl_error_t *err) {
-  const uint64_t bytes = memory->bytes - memory->bytes % BL_CLIENT_HEAP_ALIGNMENT;
-  if (memory->base == NULL || bytes == 0) {
+  const uint64_t bytes =
+      memory == NULL || memory->base == NULL ? 0 : memory->bytes - memory->bytes % BL_CLIENT_HEAP_ALIGNMENT;
+  if (bytes == 0) {
     return bl_error_set(err, BL_INVALID, "a heap needs at least %d bytes of memory", BL_CLIENT_HEAP_ALIGNMENT);
   }
   bl_client_heap_t *made = calloc(1, sizeof *made);
@@ -174,7 +176,14 @@ uint64_t bl_client_heap_gathered(const bl_client_part_t *parts, size_t index) {
 bl_status_t bl_client_heap_gather(bl_client_heap_t *heap, const bl_client_part_t *parts, size_t count, void **at,
                                   uint64_t *bytes, bl_error_t *err) {
   uint64_t all = 0;
+  if (parts == NULL && count > 0) {
+    return bl_error_set(err, BL_INVALID, "cannot gather %zu parts: their table is NULL", count);
+  }
   for (size_t i = 0; i < count; i++) {
+    if (parts[i].base == NULL && parts[i].bytes > 0) {
+      return bl_error_set(err, BL_INVALID, "cannot gather part %zu of %" PRIu64 " bytes: its base is NULL", i,
+                          parts[i].bytes);
+    }
     if (parts[i].bytes > PARTS_BYTES_MAX - all) {
       return bl_error_set(err, BL_INVALID, "parts of more than 2^62 bytes");
     }

@@ -36,7 +36,8 @@ typedef struct bl_client_part {
   const void *base; // any memory; NULL if there are no bytes
   uint64_t bytes;
 } bl_client_part_t;
-// Evict *bytes from *at afterwards. BL_EXHAUSTED as above. BL_INVALID: no bytes at all, or more than 2^62.
+// Evict *bytes from *at afterwards. BL_EXHAUSTED as above. BL_INVALID: no bytes at all, more than 2^62, or a part
+// with bytes and no base.
 BL_MUST_USE bl_status_t bl_client_heap_gather(bl_client_heap_t *heap, const bl_client_part_t *parts, size_t count,
                                               void **at, uint64_t *bytes, bl_error_t *err);
 // Returns where part `index` of `parts` begins in the gathered or loaded block: bytes from its start, a multiple of

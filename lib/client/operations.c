@@ -168,7 +168,9 @@ static bl_status_t start_evict(bl_client_t *client, uint64_t id, const void *fro
   }
   if (bytes == 0 || from == NULL || !find_region(client, from, bytes, &region, &offset)) {
     return bl_error_set(err, BL_INVALID, "cannot evict %" PRIu64 " %s: %s", bytes, bytes == 1 ? "byte" : "bytes",
-                        bytes == 0 ? "a block has at least one" : "they lie in no region of the client");
+                        bytes == 0     ? "a block has at least one"
+                        : from == NULL ? "the source is NULL"
+                                       : "they lie in no region of the client");
   }
   bl__operation_t *operation;
   bl_status_t status = begin_use(client, BL__EVICT, id, 0, bytes, false, &operation, err);
@@ -195,11 +197,18 @@ bl_status_t bl_client_evict_start_known(bl_client_t *client, uint64_t id, const 
   return start_evict(client, id, from, bytes, &checksum, label, ticket, err);
 }
 
+static bl_status_t no_destination(uint64_t id, bl_error_t *err) {
+  return bl_error_set(err, BL_INVALID, "cannot load from slot %" PRIu64 ": the destination is NULL", id);
+}
+
 static bl_status_t start_load(bl_client_t *client, uint64_t id, void *to, uint64_t bytes, bool keeps,
                               bl_client_ticket_t *ticket, bl_error_t *err) {
   bl__operation_t *operation;
   if (bl__is_forked(client, err)) {
     return BL_PRECONDITION;
+  }
+  if (to == NULL) {
+    return no_destination(id, err);
   }
   bl_status_t status = begin_use(client, BL__LOAD, id, 0, bytes, false, &operation, err);
   if (status == BL_OK) {
@@ -228,6 +237,9 @@ bl_status_t bl_client_load_part_start(bl_client_t *client, uint64_t id, uint64_t
   }
   if (bytes == 0) {
     return bl_error_set(err, BL_INVALID, "cannot load no bytes of the block in slot %" PRIu64, id);
+  }
+  if (to == NULL) {
+    return no_destination(id, err);
   }
   if (client->device != NULL) {
     return bl_error_set(err, BL_UNIMPLEMENTED, "parts of blocks are loaded into memory of the host only");

@@ -19,6 +19,9 @@ bl_status_t bl_client_region_create(uint64_t bytes, bl_client_region_t *region, 
 }
 
 void bl_client_region_destroy(bl_client_region_t *region) {
+  if (region == NULL) {
+    return;
+  }
   if (region->base != NULL) {
     munmap(region->base, region->bytes);
     close(region->fd);

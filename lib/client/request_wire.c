@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define DEMANDS_MAX 64
-
 // Submessages of most messages, valid while one is packed.
 typedef struct header_wire {
   Ballast__V1__SessionRef session;
@@ -154,10 +152,7 @@ static bl_status_t send_open(bl__control_call_t *call, uint64_t deadline_ms, bl_
 }
 
 static bl_status_t send_reserve(bl__control_call_t *call, header_wire_t *wire, uint64_t deadline_ms, bl_error_t *err) {
-  Ballast__V1__SlotDemand demands[DEMANDS_MAX], *pointers[DEMANDS_MAX];
-  if (call->demand_count > DEMANDS_MAX) {
-    return bl_error_set(err, BL_INVALID, "%zu demands in one reservation: at most %d", call->demand_count, DEMANDS_MAX);
-  }
+  Ballast__V1__SlotDemand demands[BL__DEMANDS_MAX], *pointers[BL__DEMANDS_MAX]; // bl__demands_check
   for (size_t i = 0; i < call->demand_count; i++) {
     demands[i] = (Ballast__V1__SlotDemand)BALLAST__V1__SLOT_DEMAND__INIT;
     demands[i].bytes = call->demands[i].bytes;

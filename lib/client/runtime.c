@@ -49,7 +49,7 @@ bl_status_t bl_client_runtime_create(const bl_client_runtime_options_t *options,
     start_t start = {.runtime = made, .beside = options->beside};
     bl_loop_thread_call(made->thread, create_rpc, &start);
     status = start.err.status;
-    if (status != BL_OK) {
+    if (status != BL_OK && err != NULL) {
       *err = start.err;
     }
   }
