@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import weakref
@@ -212,6 +213,13 @@ class Recompute:
         self._run(self._call)
 
 
+@functools.cache
+def empty_queue_at_exit() -> None:
+    """An error out of a hook leaves nodes of the graph in autograd's queue, and PyTorch 2.15 crashes where they go after
+    Python has ended. Another backward pass empties it."""
+    atexit.register(lambda: (torch.ones((), requires_grad=True) * 1).backward())
+
+
 class Region:
     """Saved tensors of one forward pass (of a micro-batch on a stage, or of all that a `with` holds).
 
@@ -366,6 +374,7 @@ class Region:
                 data, lost = store._read(use.entry.chunk), None
             except BlockLost as error:
                 if self.recompute is None:
+                    empty_queue_at_exit()
                     raise
                 data, lost = None, error
         if data is None:
@@ -430,6 +439,7 @@ class Region:
     def _recomputed(self, use: Use, lost: BlockLost) -> torch.Tensor:
         changed = self.recompute.changed()
         if changed is not None:
+            empty_queue_at_exit()
             raise BlockLost(store=lost.store, lease=lost.lease, status=lost.status,
                             cause=f"{lost.cause}; it cannot be made again: {changed}")
         made: list[torch.Tensor] = []

@@ -108,6 +108,33 @@ def test_standing_still(folder):
     print("ok a stopped store is an error in time, and is used again")
 
 
+def test_exit_after_a_loss(folder):
+    """A process that caught a BlockLost ends as others do."""
+    program = """
+import os, signal, sys
+import torch, ballast_torch as bt
+address, pid = sys.argv[1], int(sys.argv[2])
+store = bt.Store(address, size="128 MiB", deadline=1)
+w = torch.nn.Parameter(torch.randn(1 << 20))
+with bt.park(store):
+    loss = sum(torch.sin(w * k).sum() for k in range(1, 31))
+while store._evicting:
+    store.stats()
+os.kill(pid, signal.SIGSTOP)
+try:
+    loss.backward()
+except bt.BlockLost:
+    print("lost")
+os.kill(pid, signal.SIGCONT)
+"""
+    with a_store(folder, name="exit") as service:
+        path = os.path.dirname(os.path.dirname(bt.__file__))
+        done = subprocess.run([sys.executable, "-c", program, service.address, str(service.pid)], capture_output=True,
+                              text=True, timeout=120, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0 and done.stdout == "lost\n", (done.returncode, done.stdout, done.stderr)
+    print("ok the end of a process that lost blocks")
+
+
 def test_restarted(folder):
     """A store that was restarted is another one: what it held is lost, and it is used again."""
     model, x = a_model(), torch.randn(512, 128)
@@ -313,6 +340,7 @@ def main():
     with scratch() as folder:
         test_killed_at_every_edge(folder)
         test_standing_still(folder)
+        test_exit_after_a_loss(folder)
         test_restarted(folder)
         test_hooks_after_a_restart(folder)
         test_draining(folder)
