@@ -317,7 +317,7 @@ static bl_status_t find_orders(bl_training_t *training, const bl_job_t *job, con
   return status;
 }
 
-static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
+static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders, bool files,
                            bl_error_t *err) {
   training->grid = bl_job_grid(job);
   bl_status_t status = bl__job_check_supported(job, err);
@@ -336,10 +336,10 @@ static bl_status_t resolve(bl_training_t *training, const bl_job_t *job, const b
   if (status == BL_OK) {
     status = check_policy(job, err);
   }
-  if (status == BL_OK) {
+  if (status == BL_OK && files) {
     status = check_weights(job, &training->model, err);
   }
-  if (status == BL_OK) {
+  if (status == BL_OK && files) {
     status = bl_dataset_open(&training->dataset, job, &training->model, err);
   }
   if (status == BL_OK) {
@@ -385,16 +385,25 @@ bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_er
   return bl_training_init_with(training, job, &(bl_training_orders_t){0}, err);
 }
 
-bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
-                                  bl_error_t *err) {
+static bl_status_t init(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders, bool files,
+                        bl_error_t *err) {
   bl_training_t resolved = {0};
-  bl_status_t status = as_bad_job(resolve(&resolved, job, orders, err), err);
+  bl_status_t status = as_bad_job(resolve(&resolved, job, orders, files, err), err);
   if (status != BL_OK) {
     bl_training_cleanup(&resolved);
     return status;
   }
   *training = resolved;
   return BL_OK;
+}
+
+bl_status_t bl_training_init_with(bl_training_t *training, const bl_job_t *job, const bl_training_orders_t *orders,
+                                  bl_error_t *err) {
+  return init(training, job, orders, true, err);
+}
+
+bl_status_t bl_training_init_without_files(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {
+  return init(training, job, &(bl_training_orders_t){0}, false, err);
 }
 
 void bl_training_cleanup(bl_training_t *training) {

@@ -59,6 +59,9 @@ typedef struct bl_training {
 // BL_EXHAUSTED: out of memory. On failure there is nothing to clean up.
 BL_MUST_USE bl_status_t bl_training_init(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
 
+// The same for a plan, whose data and weights need not be there: they are not read, and `dataset` is empty.
+BL_MUST_USE bl_status_t bl_training_init_without_files(bl_training_t *training, const bl_job_t *job, bl_error_t *err);
+
 // Returns the layout of logits by the job's device, for when its back end cannot be asked.
 static inline bl_logits_t bl_job_logits(const bl_job_t *job) {
   return job->pipeline.device == BL_JOB_DEVICE_CUDA ? (bl_logits_t)BL_LOGITS_GPU : (bl_logits_t){0};

@@ -42,6 +42,32 @@ static uint64_t lines(uint64_t bytes) {
   return bl_align_up(bytes, BL_CACHE_LINE_BYTES);
 }
 
+// Returns the bytes of a rounded weight of a product, and of its bias.
+static uint64_t rounded_bytes(uint64_t in, uint64_t out, bool bias, bl_dtype_t dtype) {
+  const uint64_t value = bl_dtype_bytes(dtype), weight = in * out * value;
+  return lines(bias ? lines(weight) + out * value : weight);
+}
+
+bl_operation_memory_t bl_operation_memory_of_gpu(const bl_model_t *model, bl_layer_parts_t layer_parts,
+                                                 bl_dtype_t dtype) {
+  bl_operation_memory_t memory = {.logits = BL_LOGITS_GPU};
+  const uint32_t parts = bl_layer_parts_count(layer_parts), here = bl_layer_parts_here(layer_parts);
+  const bl_model_t part = bl_layer_part_model(model, parts), *const m = &part;
+  const bool biases = m->family == BL_FAMILY_GPT2, residual_biases = biases && parts == 1; // else added after the sum
+  if (dtype != BL_DTYPE_BF16) {
+    return memory;
+  }
+  memory.packed_layer_bytes = here * (rounded_bytes(m->hidden, bl_model_qkv_width(m), biases || m->qkv_bias, dtype) +
+                                      rounded_bytes(bl_model_query_width(m), m->hidden, residual_biases, dtype) +
+                                      rounded_bytes(m->hidden, bl_model_pre_width(m), biases, dtype) +
+                                      rounded_bytes(m->ffn, m->hidden, residual_biases, dtype));
+  for (uint32_t i = 0; i < here; i++) {
+    const uint32_t at = bl_layer_parts_first(layer_parts) + i;
+    memory.packed_head_bytes += rounded_bytes(m->hidden, bl_layer_part_rows(m->vocab, parts, at).count, false, dtype);
+  }
+  return memory;
+}
+
 static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
   bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
   copies.parts = bl_copies_count(copies) << request->fold_levels;

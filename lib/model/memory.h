@@ -42,6 +42,11 @@ typedef struct bl_operation_memory {
   bl_logits_t logits;             // the back end's wishes, for the layout options of the request
 } bl_operation_memory_t;
 
+// Returns what is known of it without a GPU at hand: in bf16 its products read one rounded copy of every weight, and of
+// biases, in the order of the masters. Workspace and held bytes are 0. Per part, as chunks lay the copies out.
+bl_operation_memory_t bl_operation_memory_of_gpu(const bl_model_t *model, bl_layer_parts_t layer_parts,
+                                                 bl_dtype_t dtype);
+
 // The loss of a micro-batch as the head writes it (compute/model/chunk.h).
 #define BL_STAGE_LOSS_BYTES 16
 

@@ -268,8 +268,8 @@ def check_shared_layers(folder, gpt):
     small = ballast.write_job(folder, name="shared.yaml", model=ballast.small_inline(), train={"micro_batches": 8},
                               data={"train": [__file__], "format": "text"}, parallel={"tensor_parts": 4})
     planned, profile = (os.path.join(folder, name) for name in ("planned-shared.yaml", "shared.json"))
-    best = json.loads(ctl(folder, "plan", small, "--nodes", "1x4", "--stages", "2", "--tensor", "2", "--write", planned, "-o",
-                          "json").stdout)["best"]
+    best = json.loads(ctl(folder, "plan", small, "--nodes", "1x4", "--hardware", "host", "--stages", "2", "--tensor",
+                          "2", "--write", planned, "-o", "json").stdout)["best"]
     assert (best["tensor"], best["stages"], best["data"]) == (2, 2, 1), best
     report, _ = ballast.run_job(folder, planned, "--local", "--profile", profile)
     assert [(stage["tensor"], stage["stage"]) for stage in report[0]["stages"]] == [(0, 0), (1, 0), (0, 1), (1, 1)], report[0]
@@ -326,8 +326,8 @@ def check_plan(folder):
     replicas = os.path.join(folder, "replicas.yaml")
     small = ballast.write_job(folder, name="small.yaml", model=ballast.small_inline(), train={"micro_batches": 8},
                               data={"train": [__file__], "format": "text"})
-    best = json.loads(ctl(folder, "plan", small, "--nodes", "1x4", "--stages", "2", "--tensor", "1", "--write", replicas, "-o",
-                          "json").stdout)["best"]
+    best = json.loads(ctl(folder, "plan", small, "--nodes", "1x4", "--hardware", "host", "--stages", "2", "--tensor",
+                          "1", "--write", replicas, "-o", "json").stdout)["best"]
     assert (best["data"], best["stages"]) == (2, 2), best
     report, _ = ballast.run_job(folder, replicas, "--local")
     assert [(stage["data"], stage["stage"]) for stage in report[0]["stages"]] == [(0, 0), (0, 1), (1, 0), (1, 1)], report[0]

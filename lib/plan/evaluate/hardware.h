@@ -25,6 +25,8 @@
 // Bytes per second that AdamW on one thread moves. `ballast-bench ops` measures 29 to 34 GB/s on one core of a virtual
 // AMD EPYC that had its memory to itself.
 #define BL_HARDWARE_THREAD_RATE 30e9
+// Share of a GPU's memory that remains after the driver, communicators and fragmentation.
+#define BL_HARDWARE_USABLE 0.92
 
 typedef struct bl_hardware {
   const char *name;          // "a100-80g"
@@ -47,6 +49,10 @@ typedef struct bl_hardware {
   const char *host_source;                // origin of that and of host_rate; NULL: the device is the host
 } bl_hardware_t;
 
+// Returns whether the device has memory of its own; otherwise it is the host.
+static inline bool bl_hardware_is_gpu(const bl_hardware_t *hardware) {
+  return hardware->host_source != NULL;
+}
 const bl_hardware_t *bl_hardware_all(size_t *count);
 const bl_hardware_t *bl_hardware_find(const char *name); // NULL if there is none
 // Returns the device for training in `dtype`: its peak for that dtype, and the matching bytes. The table holds devices

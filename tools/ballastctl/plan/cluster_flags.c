@@ -18,8 +18,8 @@ static bl_status_t read_nodes(const char *text, bl_cluster_t *cluster, bl_error_
   return BL_OK;
 }
 
-bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, const bl_hardware_t *hardware,
-                                bl_cluster_t *cluster, bl_error_t *err) {
+bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, bl_hardware_t *hardware, bl_cluster_t *cluster,
+                                bl_error_t *err) {
   bl_cluster_t made = {0};
   if (flags->nodes == NULL) {
     const char *lone = flags->intra_gbps.set   ? "--intra-gbps"
@@ -41,6 +41,8 @@ bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, const bl_ha
   made.nics_per_node = flags->cards.set ? (uint32_t)flags->cards.value : made.devices_per_node;
   made.intra_rate = flags->intra_gbps.set ? flags->intra_gbps.value * 1e9 / 8 : hardware->intra_rate;
   made.inter_rate = flags->inter_gbps.set ? flags->inter_gbps.value * 1e9 / 8 : hardware->inter_rate;
+  hardware->intra_rate = made.intra_rate;
+  hardware->inter_rate = made.inter_rate;
   *cluster = made;
   return BL_OK;
 }

@@ -40,8 +40,9 @@ typedef struct bl_ctl_cluster_flags {
     .help = "Network cards of a node, which its devices share evenly."                                                 \
   }
 
-// Reads the cluster; without --nodes it has 0 nodes. BL_INVALID names the flag.
-BL_MUST_USE bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, const bl_hardware_t *hardware,
+// Reads the cluster; without --nodes it has 0 nodes. Gives its links to the device's model, in which tensor ranks use
+// them; without --nodes `hardware` is not read. BL_INVALID names the flag.
+BL_MUST_USE bl_status_t bl_ctl_cluster_read(const bl_ctl_cluster_flags_t *flags, bl_hardware_t *hardware,
                                             bl_cluster_t *cluster, bl_error_t *err);
 
 #endif

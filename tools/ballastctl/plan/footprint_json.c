@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/plan/footprint_json.h"
 
-#include "ballastctl/plan/operations.h"
-
 #include "base/bytes.h"
 
 #include <stdio.h>
@@ -52,9 +50,9 @@ const char *bl_ctl_footprint_text(const bl_footprint_t *footprint, char *text, s
   return text;
 }
 
-void bl_ctl_footprint_left_out(json_t *object, const bl_error_t *unknown) {
-  if (object != NULL && unknown->text[0] != '\0') {
-    json_object_set_new(object, "memory_without", json_string(BL_CTL_OPERATIONS_LEFT_OUT));
-    json_object_set_new(object, "memory_unknown", json_string(unknown->text));
+void bl_ctl_footprint_left_out(json_t *object, const bl_ctl_operations_t *operations) {
+  if (object != NULL && operations->unknown.text[0] != '\0') {
+    json_object_set_new(object, "memory_without", json_string(operations->without));
+    json_object_set_new(object, "memory_unknown", json_string(operations->unknown.text));
   }
 }

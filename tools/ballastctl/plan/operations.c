@@ -3,6 +3,8 @@
 
 #include "ballastctl/program.h"
 
+#include "job/architecture.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -155,7 +157,20 @@ static const bl_operation_memory_t *find(const bl_ctl_operations_t *operations, 
 }
 
 void bl_ctl_operations_init(bl_ctl_operations_t *operations, const bl_job_t *job) {
-  *operations = (bl_ctl_operations_t){.job = job};
+  *operations = (bl_ctl_operations_t){.job = job, .without = ""};
+}
+
+// Keeps what is known of a GPU that cannot be asked.
+static void keep_of_gpu(bl_ctl_operations_t *operations, bl_ctl_operations_answer_t answer) {
+  const bl_job_t *job = operations->job;
+  const bl_grid_t grid = bl_job_grid(job);
+  bl_model_t model;
+  if (bl_architecture_read(job, &model, NULL) == BL_OK) {
+    answer.memory =
+        bl_operation_memory_of_gpu(&model, (bl_layer_parts_t){.count = grid.tensor_parts, .ranks = grid.tensor},
+                                   job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32);
+    keep(operations, &answer);
+  }
 }
 
 void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations) {
@@ -168,15 +183,22 @@ void bl_ctl_operations_cleanup(bl_ctl_operations_t *operations) {
 const bl_operation_memory_t *bl_ctl_operations_find(void *operations, uint32_t micro_batch, uint32_t slices,
                                                     bl_attention_t attention) {
   bl_ctl_operations_t *self = operations;
+  const bl_ctl_operations_answer_t none = {.micro_batch = micro_batch, .slices = slices, .attention = attention};
+  const bool gpu = self->job->pipeline.device == BL_JOB_DEVICE_CUDA;
   const bl_operation_memory_t *found = find(self, micro_batch, slices, attention);
   if (found == NULL && self->unknown.text[0] == '\0') {
     bl_error_t err;
     if (ask(self, micro_batch, slices, &err) != BL_OK) {
       self->unknown = err;
+      self->without =
+          gpu ? "workspace of operations" : "copies of weights that products read and workspace of operations";
     } else if (find(self, micro_batch, slices, attention) == NULL) {
-      // Not a valid block: stores zeros, so that it is not asked for again.
-      keep(self, &(bl_ctl_operations_answer_t){.micro_batch = micro_batch, .slices = slices, .attention = attention});
+      keep(self, &none); // not a valid block: stores zeros, so that it is not asked for again
     }
+    found = find(self, micro_batch, slices, attention);
+  }
+  if (found == NULL && gpu) {
+    keep_of_gpu(self, none);
     found = find(self, micro_batch, slices, attention);
   }
   return found;

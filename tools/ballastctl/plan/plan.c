@@ -6,6 +6,7 @@
 #include "ballastctl/output_path.h"
 #include "ballastctl/plan/footprint_json.h"
 #include "ballastctl/plan/order_json.h"
+#include "ballastctl/plan/own_stages.h"
 #include "ballastctl/plan/plan_job.h"
 #include "ballastctl/plan/plan_request.h"
 
@@ -348,7 +349,22 @@ static void print_host(const bl_plan_request_t *r) {
   }
 }
 
-static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const bl_error_t *unknown) {
+// Prints the memory of the job's stages, where a plan counts those of a cluster.
+static void print_own_stages(const bl_ctl_own_stages_t *own) {
+  char memory[BL_BYTES_TEXT], text[256];
+  if (!own->known) {
+    return;
+  }
+  printf("\n      its job on Ballast: stage %u is the fullest with %s: %s", own->stage,
+         bl_bytes_format((uint64_t)bl_footprint_total(&own->fullest), memory),
+         bl_ctl_footprint_text(&own->fullest, text, sizeof text));
+  if (own->operations.unknown.text[0] != '\0') {
+    printf("\n      (without %s, which only a machine with such a device knows)", own->operations.without);
+  }
+}
+
+static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const bl_ctl_own_stages_t *own,
+                       const bl_ctl_operations_t *operations) {
   const bl_plan_candidate_t *best = &plan->candidates[0];
   char limit[BL_BYTES_TEXT], memory[BL_BYTES_TEXT], text[256];
   printf("\n%s; %u sequence%s a step", bl_profile_model_text(r->model, text), r->batch, bl_plural(r->batch));
@@ -396,16 +412,17 @@ static void print_best(const bl_plan_request_t *r, const bl_plan_t *plan, const 
            bl_plural(best->slots));
   }
   print_offload(r, best);
-  if (unknown->text[0] != '\0') {
-    printf("\n      of memory " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s", unknown->text);
+  print_own_stages(own);
+  if (operations->unknown.text[0] != '\0') {
+    printf("\n      left out of this memory: %s: %s", operations->without, operations->unknown.text);
   }
   printf("\nwhy:  ");
   print_wrapped(plan->why, 6);
   printf("\n");
 }
 
-static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made,
-                                const bl_plan_t *plan) {
+static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made, const bl_plan_t *plan,
+                                const bl_ctl_own_stages_t *own) {
   const bl_plan_request_t *r = &made->request;
   json_t *rows = json_array(), *families = families_json(plan);
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
@@ -414,7 +431,7 @@ static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_
   bl_status_t status =
       bl_ctl_print_rows((bl_ctl_output_t)a->output, columns, sizeof columns / sizeof columns[0], rows, stdout);
   if (status == BL_OK) {
-    print_best(r, plan, &made->operations.unknown);
+    print_best(r, plan, own, &made->operations);
     status = bl_ctl_print_rows((bl_ctl_output_t)a->output, family_columns,
                                sizeof family_columns / sizeof family_columns[0], families, stdout);
   }
@@ -423,8 +440,16 @@ static bl_status_t print_tables(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_
   return status;
 }
 
+static json_t *own_stages_json(const bl_plan_request_t *r, const bl_ctl_own_stages_t *own) {
+  const double bytes = bl_footprint_total(&own->fullest);
+  json_t *object = json_pack("{s:f, s:i, s:b, s:o}", "memory_bytes", bytes, "memory_stage", (int)own->stage, "fits",
+                             r->memory <= 0 || bytes <= r->memory, "memory", bl_ctl_footprint_json(&own->fullest));
+  bl_ctl_footprint_left_out(object, &own->operations);
+  return object;
+}
+
 static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_request_t *made, const bl_plan_t *plan,
-                                json_t *warnings) {
+                                const bl_ctl_own_stages_t *own, json_t *warnings) {
   const bl_plan_request_t *r = &made->request;
   json_t *candidates = json_array();
   for (uint32_t i = 0; i < plan->fitting && i < SHOWN; i++) {
@@ -439,10 +464,57 @@ static bl_status_t print_object(const bl_ctl_plan_flags_t *a, const bl_ctl_plan_
     json_object_set_new(object, "host_bytes", json_real(r->host.bytes));
   }
   json_object_set_new(object, "warnings", warnings);
-  bl_ctl_footprint_left_out(object, &made->operations.unknown);
+  if (own->known) {
+    json_object_set_new(json_object_get(object, "best"), "own_stages", own_stages_json(r, own));
+  }
+  bl_ctl_footprint_left_out(object, &made->operations);
   static const bl_ctl_column_t name = {.key = "costs", .title = "COSTS"};
   bl_status_t status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, object, stdout);
   json_decref(object);
+  return status;
+}
+
+static bl_status_t print(const bl_ctl_plan_flags_t *a, const bl_job_t *job, const bl_ctl_plan_request_t *made,
+                         const bl_plan_t *plan, const bl_ctl_own_stages_t *own, bl_error_t *err) {
+  const bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
+  char approximation[BL_CTL_WARNING];
+  bl_ctl_plan_warning(made, a, &plan->candidates[0], approximation);
+  const char *const all[] = {approximation, bl_ctl_plan_unused(job), own->warning};
+  json_t *warnings = json_array();
+  for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    bl_ctl_warning_tell(all[i]);
+    bl_ctl_warning_append(warnings, all[i]);
+  }
+  bl_status_t status =
+      table ? print_tables(a, made, plan, own) : print_object(a, made, plan, own, json_incref(warnings));
+  json_decref(warnings);
+  return bl_ctl_printed(status, err);
+}
+
+// Prints the plan and writes the job of its best candidate.
+static bl_status_t tell_plan(const bl_ctl_plan_flags_t *a, const char *path, const bl_job_t *job,
+                             const bl_ctl_plan_request_t *made, const bl_plan_t *plan, bl_error_t *err) {
+  const bl_plan_candidate_t *best = &plan->candidates[0];
+  const bool counts_cluster = made->request.cluster.nodes > 0;
+  bl_ctl_own_stages_t own = {0};
+  bl_job_t planned = {0};
+  bl_error_t fault;
+  bl_status_t possible = a->write != NULL || counts_cluster
+                             ? bl_ctl_plan_job_make(a, path, &made->request, best, &planned, &fault)
+                             : BL_OK;
+  if (possible == BL_OK && counts_cluster) {
+    bl_ctl_own_stages_find(&planned, &made->request, best, &own);
+  } else if (counts_cluster) {
+    bl_ctl_own_stages_refuse(&own, &fault);
+  }
+  bl_status_t status = print(a, job, made, plan, &own, err);
+  if (status == BL_OK && a->write != NULL) {
+    fflush(stdout);
+    status = possible == BL_OK ? bl_ctl_plan_job_write(a, &planned, err)
+                               : bl_error_set(err, possible, "--write %s: %s", a->write, fault.text);
+  }
+  bl_ctl_own_stages_cleanup(&own);
+  bl_job_cleanup(&planned);
   return status;
 }
 
@@ -452,26 +524,16 @@ static bl_status_t make_plan(const bl_ctl_plan_flags_t *a, const char *path, bl_
   bl_plan_t plan = {0};
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
   if (status == BL_OK) {
+    status = bl_ctl_plan_place(a, &job, err);
+  }
+  if (status == BL_OK) {
     status = bl_ctl_plan_request_init(&made, a, &job, err);
   }
   if (status == BL_OK) {
     status = bl_plan_search(&made.request, &plan, err);
   }
   if (status == BL_OK) {
-    bool table = a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE;
-    char warning[BL_CTL_WARNING];
-    bl_ctl_plan_warning(&made, a, &plan.candidates[0], warning);
-    bl_ctl_warning_tell(warning);
-    bl_ctl_warning_tell(bl_ctl_plan_unused(&job));
-    json_t *warnings = bl_ctl_warning_json(warning);
-    bl_ctl_warning_append(warnings, bl_ctl_plan_unused(&job));
-    status = table ? print_tables(a, &made, &plan) : print_object(a, &made, &plan, json_incref(warnings));
-    json_decref(warnings);
-    status = bl_ctl_printed(status, err);
-  }
-  if (status == BL_OK && a->write != NULL) {
-    fflush(stdout);
-    status = bl_ctl_plan_job_write(a, path, &made.request, &plan.candidates[0], err);
+    status = tell_plan(a, path, &job, &made, &plan, err);
   }
   bl_plan_cleanup(&plan);
   bl_ctl_plan_request_cleanup(&made);

@@ -150,13 +150,16 @@ static void set_all(settings_t *settings, const bl_plan_request_t *r, const bl_p
   }
   if (r->optimizer_on_host) {
     set(settings, "train.optimizer_memory=host");
+  }
+  if (r->asynchronous) {
     set(settings, "pipeline.device=cuda");
   }
+  set(settings, "train.dtype=%s", bl_dtype_name(r->dtype));
   set_slow_paths(settings, r, c);
 }
 
-static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, const settings_t *settings,
-                              bl_error_t *err) {
+static bl_status_t make_with(const bl_ctl_plan_flags_t *a, const char *path, const settings_t *settings, bl_job_t *job,
+                             bl_error_t *err) {
   char **all = calloc(a->sets.count + settings->count + 1, sizeof *all);
   if (all == NULL || settings->failed) {
     free(all);
@@ -165,30 +168,31 @@ static bl_status_t write_with(const bl_ctl_plan_flags_t *a, const char *path, co
   memcpy(all, a->sets.items, a->sets.count * sizeof *all);
   memcpy(all + a->sets.count, settings->texts, settings->count * sizeof *all);
   bl_text_list_t list = {.items = all, .count = a->sets.count + settings->count};
-  bl_job_t job = {0};
-  char *text = NULL;
-  size_t size;
-  bl_status_t status = bl_ctl_job_read(path, &list, NULL, &job, err);
-  if (status == BL_OK && (status = bl_job_dump(&job, &text, &size)) != BL_OK) {
-    (void)bl_error_set(err, status, "the job cannot be written down: %s", bl_status_text(status));
-  }
-  if (status == BL_OK) {
-    status = bl_file_replace(a->write, text, size, err);
-  }
-  free(text);
-  bl_job_cleanup(&job);
+  bl_status_t status = bl_ctl_job_read(path, &list, NULL, job, err);
   free(all);
   return status;
 }
 
-bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_request_t *r,
-                                  const bl_plan_candidate_t *best, bl_error_t *err) {
+bl_status_t bl_ctl_plan_job_make(const bl_ctl_plan_flags_t *a, const char *path, const bl_plan_request_t *r,
+                                 const bl_plan_candidate_t *best, bl_job_t *job, bl_error_t *err) {
   settings_t settings = {0};
   set_all(&settings, r, best);
-  bl_status_t status = write_with(a, path, &settings, err);
+  bl_status_t status = make_with(a, path, &settings, job, err);
   for (size_t i = 0; i < settings.count; i++) {
     free(settings.texts[i]);
   }
+  return status;
+}
+
+bl_status_t bl_ctl_plan_job_write(const bl_ctl_plan_flags_t *a, const bl_job_t *job, bl_error_t *err) {
+  char *text = NULL;
+  size_t size;
+  bl_status_t status = bl_job_dump(job, &text, &size);
+  if (status != BL_OK) {
+    return bl_error_set(err, status, "the job cannot be written down: %s", bl_status_text(status));
+  }
+  status = bl_file_replace(a->write, text, size, err);
+  free(text);
   if (status == BL_OK) {
     fprintf(stderr, "ballastctl: wrote %s\n", a->write);
   }

@@ -14,8 +14,6 @@
 #include <string.h>
 
 #define OFFSET(member) offsetof(bl_ctl_plan_flags_t, member)
-// Share of a device's memory that remains after the driver, communicators and fragmentation.
-#define USABLE_SHARE 0.92
 
 static const char *const attention_names[] = {"any", "naive", "flash", NULL};
 enum { OPTIMIZER_OF_JOB, OPTIMIZER_ON_DEVICE, OPTIMIZER_ON_HOST };
@@ -41,7 +39,7 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
      .argument = "BYTES",
      .minimum = 1,
      .maximum = 1e18,
-     .preset_help = "92 % of the device's on a cluster, else no limit",
+     .preset_help = "92 % of the device's with --nodes or a GPU as --hardware, else no limit",
      .help = "Limit of every device: all memory that a stage reports, and the slots that it lends."},
     {.name = "host",
      .type = BL_OPTION_BYTES,
@@ -154,12 +152,27 @@ const bl_option_t bl_ctl_plan_rows[BL_CTL_PLAN_ROWS] = {
     BL_CTL_OUTPUT_FLAG(bl_ctl_plan_flags_t, output),
 };
 
+static const char *hardware_of(const bl_ctl_plan_flags_t *flags) {
+  return flags->hardware != NULL ? flags->hardware : flags->cluster.nodes != NULL ? "a100-80g" : "host";
+}
+
+bl_status_t bl_ctl_plan_place(const bl_ctl_plan_flags_t *flags, bl_job_t *job, bl_error_t *err) {
+  const bl_hardware_t *hardware;
+  if (flags->profiles.count > 0) {
+    return BL_OK;
+  }
+  bl_status_t status = bl_ctl_hardware_find(hardware_of(flags), &hardware, err);
+  if (status == BL_OK) {
+    bl_ctl_hardware_place(hardware, flags->cluster.nodes != NULL, job);
+  }
+  return status;
+}
+
 static bl_status_t read_costs(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags, bl_error_t *err) {
   bl_plan_request_t *r = &made->request;
   if (flags->profiles.count == 0) {
-    const char *name = flags->hardware != NULL ? flags->hardware : flags->cluster.nodes != NULL ? "a100-80g" : "host";
-    bl_status_t status = bl_ctl_hardware_find(name, &r->hardware, err);
-    if (status == BL_OK && flags->cluster.nodes == NULL) { // a cluster always has mixed precision
+    bl_status_t status = bl_ctl_hardware_find(hardware_of(flags), &r->hardware, err);
+    if (status == BL_OK) {
       made->hardware = bl_hardware_in(r->hardware, r->dtype);
       r->hardware = &made->hardware;
     }
@@ -335,7 +348,7 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     status = read_optimizer(made, flags, job, err);
   }
   if (status == BL_OK) {
-    status = bl_ctl_cluster_read(&flags->cluster, r->hardware, &r->cluster, err);
+    status = bl_ctl_cluster_read(&flags->cluster, &made->hardware, &r->cluster, err);
   }
   if (status == BL_OK) {
     status = read_host(flags, job, r, err);
@@ -351,8 +364,9 @@ bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_p
     r->attentions = &made->attention;
     r->attention_count = 1;
   }
-  if (r->cluster.nodes > 0) {
-    r->memory = USABLE_SHARE * r->hardware->memory_bytes;
+  const bool named = flags->hardware != NULL && bl_hardware_is_gpu(r->hardware);
+  if (r->cluster.nodes > 0 || named) {
+    r->memory = BL_HARDWARE_USABLE * r->hardware->memory_bytes;
   }
   if (r->cluster.nodes == 0) {
     bl_ctl_operations_init(&made->operations, job);

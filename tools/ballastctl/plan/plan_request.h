@@ -34,11 +34,13 @@ typedef struct bl_ctl_plan_request {
   uint32_t *lists;               // stages, tensors, micro-batches, slices, chunks
   bl_attention_t attention;
   bl_profile_use_t use;   // what the job asks of profiles
-  bl_hardware_t hardware; // in the job's dtype
+  bl_hardware_t hardware; // in the job's dtype, with the links of the cluster
   bl_ctl_operations_t operations;
 } bl_ctl_plan_request_t;
 
-// BL_INVALID names the flag. The job must outlive the request. Call bl_ctl_plan_request_cleanup after errors too.
+// Moves the job to the device of the flags, as bl_ctl_hardware_place; with profiles it stays. BL_INVALID: no such device.
+BL_MUST_USE bl_status_t bl_ctl_plan_place(const bl_ctl_plan_flags_t *flags, bl_job_t *job, bl_error_t *err);
+// BL_INVALID names the flag. The job, which is moved already, must outlive the request. Call bl_ctl_plan_request_cleanup after errors too.
 BL_MUST_USE bl_status_t bl_ctl_plan_request_init(bl_ctl_plan_request_t *made, const bl_ctl_plan_flags_t *flags,
                                                  const bl_job_t *job, bl_error_t *err);
 // If the candidate's time is an approximation from its profile, writes one line with the file's name; else "".

@@ -26,6 +26,13 @@ bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardwar
   return bl_error_set(err, BL_INVALID, "--hardware %s: no such device is built in; %s are", name, known);
 }
 
+void bl_ctl_hardware_place(const bl_hardware_t *hardware, bool cluster, bl_job_t *job) {
+  if (bl_hardware_is_gpu(hardware)) {
+    job->pipeline.device = BL_JOB_DEVICE_CUDA;
+    job->train.dtype = cluster ? BL_JOB_DTYPE_BF16 : job->train.dtype;
+  }
+}
+
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
   const bl_grid_t *grid = &made->training->grid;
   bl_layout_options_t options = made->training->layout;
@@ -97,6 +104,7 @@ bl_status_t bl_ctl_prediction_init(bl_ctl_prediction_t *prediction, const bl_tra
     }
     if (status == BL_OK && source->cluster.nodes > 0) {
       request.nodes = &nodes;
+      request.update_rate = bl_cluster_shared_rate(&source->cluster);
       status =
           bl_nodes_init(&nodes, &source->cluster, source->order, made.plan.schedule->stages, training->grid.tensor);
     }

@@ -42,5 +42,8 @@ void bl_ctl_prediction_cleanup(bl_ctl_prediction_t *prediction); // a zeroed one
 bl_profile_use_t bl_ctl_profile_use(const bl_job_t *job, const bl_model_t *model);
 // Finds the built-in device of that name. BL_INVALID lists all names.
 BL_MUST_USE bl_status_t bl_ctl_hardware_find(const char *name, const bl_hardware_t **hardware, bl_error_t *err);
+// Moves the job to the device: to a GPU (pipeline.device: cuda), on a cluster of them in mixed precision (train.dtype:
+// bf16). So its memory is that of the device whose times are predicted.
+void bl_ctl_hardware_place(const bl_hardware_t *hardware, bool cluster, bl_job_t *job);
 
 #endif

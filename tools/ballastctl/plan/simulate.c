@@ -176,6 +176,9 @@ static const bl_ctl_column_t columns[] = {
 static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
   const bl_simulation_t *s = &p->trial.simulation;
   char tensor[32] = "", replicas[48] = "";
+  // A cluster of GPUs trains in mixed precision, whatever the job says.
+  const bool mixed = a->cluster.nodes != NULL && p->training->layout.dtype == BL_DTYPE_BF16;
+  const char *precision = mixed ? " in mixed precision (bf16)" : "";
   if (p->training->grid.tensor > 1) {
     snprintf(tensor, sizeof tensor, " of %u tensor ranks", p->training->grid.tensor);
   }
@@ -194,8 +197,29 @@ static void print_summary(const arguments_t *a, const bl_ctl_prediction_t *p) {
     }
     printf("\n\n");
   } else {
-    printf("costs: estimated from data sheets for %s, not measured (%s)\n\n", hardware_of(a),
+    printf("costs: estimated from data sheets for %s%s, not measured (%s)\n\n", hardware_of(a), precision,
            bl_hardware_find(hardware_of(a))->source);
+  }
+}
+
+#define WARNINGS     3 // in addition to that of a profile
+#define FULL_WARNING 320
+// Says that a stage does not fit into the GPU that is modelled; else "".
+static void warn_of_memory(const bl_ctl_prediction_t *p, const bl_hardware_t *hardware, char warning[FULL_WARNING]) {
+  uint32_t most = 0;
+  warning[0] = '\0';
+  for (uint32_t s = 1; s < p->plan.schedule->stages; s++) {
+    most = bl_footprint_total(&p->demand[s]) > bl_footprint_total(&p->demand[most]) ? s : most;
+  }
+  const double bytes = bl_footprint_total(&p->demand[most]);
+  if (hardware != NULL && bl_hardware_is_gpu(hardware) && bytes > BL_HARDWARE_USABLE * hardware->memory_bytes) {
+    char taken[BL_BYTES_TEXT], has[BL_BYTES_TEXT], usable[BL_BYTES_TEXT];
+    snprintf(warning, FULL_WARNING,
+             "stage %u takes %s of memory, and of the %s of %s %s are usable: it does not run there; ballastctl plan "
+             "--hardware %s finds what fits",
+             most, bl_bytes_format((uint64_t)bytes, taken), bl_bytes_format((uint64_t)hardware->memory_bytes, has),
+             hardware->name, bl_bytes_format((uint64_t)(BL_HARDWARE_USABLE * hardware->memory_bytes), usable),
+             hardware->name);
   }
 }
 
@@ -233,14 +257,14 @@ static void print_hosts(const bl_ctl_prediction_t *p) {
   }
 }
 
-static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_error_t *unknown,
-                         const char *const warnings[2], bl_error_t *err) {
+static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, const bl_ctl_operations_t *operations,
+                         const char *const warnings[WARNINGS], bl_error_t *err) {
   bl_status_t status;
   json_t *shown;
   if (a->output == BL_CTL_TABLE || a->output == BL_CTL_WIDE) {
     print_summary(a, p);
-    if (unknown->text[0] != '\0') {
-      printf("of MEMORY " BL_CTL_OPERATIONS_LEFT_OUT " are left out: %s\n\n", unknown->text);
+    if (operations->unknown.text[0] != '\0') {
+      printf("left out of MEMORY: %s: %s\n\n", operations->without, operations->unknown.text);
     }
     shown = table_rows(p);
     const size_t shown_columns = sizeof columns / sizeof columns[0] - (has_copies(p) ? 0 : OF_REPLICAS);
@@ -255,7 +279,7 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
                   "bubble", s->bubble_total, "costs", a->profile != NULL ? a->profile : hardware_of(a), "measured",
                   a->profile != NULL, "cores", (int)p->trial.cores, "stages", stages_json(p), "order",
                   bl_ctl_order_json(p->plan.schedule), "warnings", bl_ctl_warning_json(p->warning));
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < WARNINGS; i++) {
       bl_ctl_warning_append(json_object_get(shown, "warnings"), warnings[i]);
     }
     if (p->training->hosts.count > 0) {
@@ -263,7 +287,8 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
       json_object_set_new(shown, "host_bytes",
                           json_integer((json_int_t)at_hosts(p) * (json_int_t)p->training->hosts.slot_bytes));
     }
-    bl_ctl_footprint_left_out(shown, unknown);
+    json_object_set_new(shown, "dtype", json_string(bl_dtype_name(p->training->layout.dtype)));
+    bl_ctl_footprint_left_out(shown, operations);
     static const bl_ctl_column_t name = {.key = "schedule", .title = "SCHEDULE"};
     status = bl_ctl_print_object((bl_ctl_output_t)a->output, &name, 1, shown, stdout);
   }
@@ -271,13 +296,24 @@ static bl_status_t print(const arguments_t *a, const bl_ctl_prediction_t *p, con
   return bl_ctl_printed(status, err);
 }
 
-static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_ctl_prediction_source_t *source,
-                                bl_error_t *err) {
+// Finds the device's model, in the dtype of the job that is moved there.
+static bl_status_t read_device(const arguments_t *a, bl_job_t *job, bl_hardware_t *device, bl_error_t *err) {
+  const bl_hardware_t *found;
+  bl_status_t status = bl_ctl_hardware_find(hardware_of(a), &found, err);
+  if (status == BL_OK) {
+    bl_ctl_hardware_place(found, a->cluster.nodes != NULL, job);
+    *device = bl_hardware_in(found, job->train.dtype == BL_JOB_DTYPE_BF16 ? BL_DTYPE_BF16 : BL_DTYPE_FP32);
+  }
+  return status;
+}
+
+static bl_status_t read_cluster(const arguments_t *a, const bl_job_t *job, bl_hardware_t *device,
+                                bl_ctl_prediction_source_t *source, bl_error_t *err) {
   bl_cluster_t *cluster = &source->cluster;
   if (a->profile != NULL && a->cluster.nodes != NULL) {
     return bl_error_set(err, BL_INVALID, "--profile is of one machine: it does not go with --nodes");
   }
-  bl_status_t status = bl_ctl_cluster_read(&a->cluster, source->hardware, cluster, err);
+  bl_status_t status = bl_ctl_cluster_read(&a->cluster, device, cluster, err);
   const bl_grid_t grid = bl_job_grid(job);
   const uint32_t ranks = bl_grid_ranks(&grid);
   if (status == BL_OK && cluster->nodes > 0 && ranks > (uint64_t)cluster->nodes * cluster->devices_per_node) {
@@ -351,7 +387,7 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
   bl_training_t training = {0};
   bl_policy_t policy;
   bl_ctl_prediction_t prediction = {0};
-  bl_hardware_t device;
+  bl_hardware_t device = {0};
   bl_ctl_operations_t operations = {0};
   bl_ctl_prediction_source_t source = {.replay = a->replay, .policy = &policy};
   bl_status_t status = bl_ctl_job_read(path, &a->sets, NULL, &job, err);
@@ -359,18 +395,15 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_profile_read("--profile", a->profile, &profile, err);
     source.profile = &profile;
   } else if (status == BL_OK) {
-    status = bl_ctl_hardware_find(hardware_of(a), &source.hardware, err);
+    status = read_device(a, &job, &device, err);
+    source.hardware = &device;
   }
   if (status == BL_OK) {
-    status = read_cluster(a, &job, &source, err);
+    status = read_cluster(a, &job, &device, &source, err);
   }
   if (status == BL_OK) {
     policy = bl_policy_of_job(&job);
     status = bl_ctl_job_resolve(&job, &training, err);
-  }
-  if (status == BL_OK && source.hardware != NULL && a->cluster.nodes == NULL) { // a cluster always has mixed precision
-    device = bl_hardware_in(source.hardware, training.layout.dtype);
-    source.hardware = &device;
   }
   if (status == BL_OK) {
     bl_ctl_operations_init(&operations, &job);
@@ -381,13 +414,16 @@ static bl_status_t simulate(const arguments_t *a, const char *path, bl_error_t *
     status = bl_ctl_prediction_init(&prediction, &training, &source, a->profile, err);
   }
   if (status == BL_OK) {
-    char alternative[BL_CTL_SCHEDULE_ADVICE], parks_nothing[BL_HOSTS_WARNING] = "";
+    char alternative[BL_CTL_SCHEDULE_ADVICE], parks_nothing[BL_HOSTS_WARNING] = "", full[FULL_WARNING];
     bl_ctl_schedule_advice_find(&prediction, &source, a->profile, alternative);
-    bl_ctl_warning_tell(prediction.warning);
     (void)bl_hosts_warning(&job, parks_nothing);
-    bl_ctl_warning_tell(parks_nothing);
-    bl_ctl_warning_tell(alternative);
-    status = print(a, &prediction, &operations.unknown, (const char *const[]){alternative, parks_nothing}, err);
+    warn_of_memory(&prediction, source.hardware, full);
+    const char *const warnings[WARNINGS] = {parks_nothing, alternative, full};
+    bl_ctl_warning_tell(prediction.warning);
+    for (int i = 0; i < WARNINGS; i++) {
+      bl_ctl_warning_tell(warnings[i]);
+    }
+    status = print(a, &prediction, &operations, warnings, err);
   }
   if (status == BL_OK) {
     status = draw_all(a, &prediction, policy, err);
