@@ -23,16 +23,28 @@ static double keys_seen(const bl_model_t *model, bool window, bool causal) {
   return (first * (first + 1) / 2 + (seq - first) * first) / seq;
 }
 
+// Returns the FLOPs of queries that see so many keys, the sum over layers of their averages.
+static bl_flops_t attention_of(const bl_model_t *model, uint32_t micro_batch, double keys, bool flash) {
+  const double product = 2.0 * micro_batch * model->seq * keys * bl_model_query_width(model);
+  // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash also recomputes the scores.
+  return (bl_flops_t){.forward = 2 * product, .backward_input = (flash ? 5 : 4) * product};
+}
+
 bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
                               bl_attention_t attention, bool causal) {
-  const double rows = (double)micro_batch * model->seq;
   double keys = 0;
   for (uint32_t layer = span.first_layer; layer < span.first_layer + span.layer_count; layer++) {
     keys += keys_seen(model, bl_model_has_window(model, layer), causal);
   }
-  const double product = 2 * rows * keys * bl_model_query_width(model);
-  // Forward: scores, values. Backward: dprobabilities, dq, dk, dv; flash also recomputes the scores.
-  return (bl_flops_t){.forward = 2 * product, .backward_input = (attention == BL_ATTENTION_FLASH ? 5 : 4) * product};
+  return attention_of(model, micro_batch, keys, attention == BL_ATTENTION_FLASH);
+}
+
+bl_flops_t bl_flops_attention_published(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch) {
+  double keys = 0;
+  for (uint32_t layer = span.first_layer; layer < span.first_layer + span.layer_count; layer++) {
+    keys += bl_model_keys(model, bl_model_has_window(model, layer));
+  }
+  return attention_of(model, micro_batch, keys, false);
 }
 
 double bl_flops_recompute_share(const bl_model_t *model, bl_chunk_span_t span, bl_attention_t attention) {

@@ -5,6 +5,7 @@
 #include "model/flops.h"
 #include "model/models.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -83,6 +84,8 @@ static void operations_of_gpt2(void **state) {
   assert_true(square.forward == 4.0 * 1024 * 1024 * 768 * 12);
   bl_flops_t causal = bl_flops_attention(&model, bl_chunk_span_whole(&model), 1, BL_ATTENTION_NAIVE, true);
   assert_true(causal.forward == square.forward * 1025 / 2048);
+  bl_flops_t published = bl_flops_attention_published(&model, bl_chunk_span_whole(&model), 1);
+  assert_true(bl_flops_total(published) == bl_flops_total(square));
 }
 
 // Which layers have a window, and what their queries see, counted one by one.
@@ -103,6 +106,10 @@ static void operations_with_windows(void **state) {
   bl_flops_t found = bl_flops_attention(&model, bl_chunk_span_whole(&model), 1, BL_ATTENTION_NAIVE, true);
   const double expected = 4 * seen * bl_model_query_width(&model);
   assert_true(found.forward > 0.999999 * expected && found.forward < 1.000001 * expected);
+  // Published figures count no mask, but the window: 512 keys for every query, or all 700 in a layer without.
+  found = bl_flops_attention_published(&model, bl_chunk_span_whole(&model), 1);
+  const double keys = 19 * 512.0 + 7 * 700.0; // the first three layers have none either
+  assert_true(fabs(found.forward / (4 * 700 * keys * bl_model_query_width(&model)) - 1) < 1e-6);
   model.seq = 512; // as long as the window: it hides nothing, but its layers keep their rotation
   assert_true(bl_model_has_window(&model, 3) && bl_model_keys(&model, true) == 512);
   assert_true(bl_flops_recompute_share(&model, bl_chunk_span_whole(&model), BL_ATTENTION_NAIVE) == 1);

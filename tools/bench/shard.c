@@ -148,7 +148,7 @@ static void judge(const bl_shard_t *bench, bl_shard_result_t *results, size_t co
     bl_shard_result_t *result = &results[i];
     const uint32_t micro_batch = result->layout.micro_batch;
     bl_flops_t m = bl_flops_matmul(&bench->model, span, micro_batch);
-    bl_flops_t a = bl_flops_attention(&bench->model, span, micro_batch, BL_ATTENTION_NAIVE, false);
+    bl_flops_t a = bl_flops_attention_published(&bench->model, span, micro_batch);
     const double useful = bl_flops_total(m) + bl_flops_total(a);
     const double again = bench->settings->recompute == BL_RECOMPUTE_FULL        ? m.forward + a.forward
                          : bench->settings->recompute == BL_RECOMPUTE_ATTENTION ? a.forward

@@ -257,7 +257,7 @@ double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_p
 double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,
                        double seconds_of_step) {
   bl_chunk_span_t whole = bl_chunk_span_whole(model);
-  double flops = bl_flops_total(bl_flops_matmul(model, whole, 1)) +
-                 bl_flops_total(bl_flops_attention(model, whole, 1, BL_ATTENTION_NAIVE, false));
+  double flops =
+      bl_flops_total(bl_flops_matmul(model, whole, 1)) + bl_flops_total(bl_flops_attention_published(model, whole, 1));
   return flops * sequences / (seconds_of_step * devices * hardware->peak_flops);
 }

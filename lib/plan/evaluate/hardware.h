@@ -80,8 +80,8 @@ double bl_hardware_boundary(const bl_hardware_t *hardware, const bl_model_t *mod
 // Returns the seconds to update a device's share of `parameters`, in which moments, weights and gradients pass through
 // its memory.
 double bl_hardware_update(const bl_hardware_t *hardware, double parameters, bl_parallel_t parallel);
-// Returns the utilisation of the peak in a step, in [0, 1]: model FLOPs as published figures count them (full attention
-// square, no recomputation) over time and devices.
+// Returns the utilisation of the peak in a step, in [0, 1]: model FLOPs as published figures count them
+// (bl_flops_attention_published, no recomputation) over time and devices.
 double bl_hardware_mfu(const bl_hardware_t *hardware, const bl_model_t *model, double sequences, double devices,
                        double seconds_of_step);
 
