@@ -215,12 +215,52 @@ static void dtypes_have_their_peaks(void **state) {
   }
 }
 
+// Four all-gathers of W in a layer, if ranks share rows; each brings a rank what the others have.
+static void gradients_of_weights_gather_their_rows(void **state) {
+  (void)state;
+  bl_hardware_t device = *bl_hardware_find("h100");
+  const bl_model_t model = llama_65b();
+  const bl_chunk_span_t span = {.first_layer = 3, .layer_count = 5};
+  const bl_layout_options_t options = {.micro_batch = 2, .attention = BL_ATTENTION_FLASH};
+  const bl_parallel_t alone = {.tensor = 4, .data = 1}, rows = {.tensor = 4, .data = 1, .sequence = true};
+  const double with = bl_hardware_costs(&device, &model, span, options, rows).weight,
+               without = bl_hardware_costs(&device, &model, span, options, alone).weight;
+  const double bytes = 5 * 4 * (3.0 / 4) * 2 * 2048 * 8192 * 2; // layers, gathers, from others, rows, hidden, bf16
+  assert_share("gathers of W", with - without, bytes / (device.link * device.intra_rate), 1e-9);
+  const bl_parallel_t one = {.tensor = 1, .data = 1, .sequence = true};
+  assert_true(bl_hardware_costs(&device, &model, span, options, one).weight ==
+              bl_hardware_costs(&device, &model, span, options, BL_PARALLEL_NONE).weight);
+}
+
+// A model whose layers have a window has no more useful work than a window of keys for every query.
+static void utilisation_counts_windows(void **state) {
+  (void)state;
+  const bl_hardware_t *device = bl_hardware_find("h100");
+  bl_model_t model = llama_65b(), uncut = model;
+  model.seq = uncut.seq = 32768;
+  model.window = 1024;
+  model.window_first = 0;
+  const bl_chunk_span_t whole = bl_chunk_span_whole(&model);
+  const bl_layout_options_t options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH};
+  const bl_chunk_costs_t costs = bl_hardware_costs(device, &model, whole, options, BL_PARALLEL_NONE);
+  const double seconds = costs.forward + costs.input + costs.weight,
+               cut = bl_hardware_mfu(device, &model, 1, 1, seconds),
+               square = bl_hardware_mfu(device, &uncut, 1, 1, seconds);
+  printf("utilisation: %.3f with windows, %.3f if all keys counted\n", cut, square);
+  assert_true(cut > 0.5 && cut < device->matmul && square > 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(layer_times_are_near_the_published_ones), cmocka_unit_test(layer_bytes_follow_the_formulas),
-      cmocka_unit_test(parameters_are_those_of_the_names),       cmocka_unit_test(parameters_add_up),
-      cmocka_unit_test(the_executor_gets_what_the_layout_says),  cmocka_unit_test(dtypes_have_their_peaks),
+      cmocka_unit_test(layer_times_are_near_the_published_ones),
+      cmocka_unit_test(layer_bytes_follow_the_formulas),
+      cmocka_unit_test(parameters_are_those_of_the_names),
+      cmocka_unit_test(parameters_add_up),
+      cmocka_unit_test(the_executor_gets_what_the_layout_says),
+      cmocka_unit_test(dtypes_have_their_peaks),
       cmocka_unit_test(replicas_share_what_the_shards_say),
+      cmocka_unit_test(gradients_of_weights_gather_their_rows),
+      cmocka_unit_test(utilisation_counts_windows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -157,6 +157,12 @@ static double all_reduce_bytes(double bytes, uint32_t devices) {
   return 2.0 * bytes * (devices - 1) / devices;
 }
 
+// Ranks that share rows as well gather what W multiplies, in each layer twice the inputs of products and twice the
+// gradients of their outputs: a rank gets (t - 1) / t of each.
+static double gathered_bytes(double bytes, bl_parallel_t parallel) {
+  return parallel.sequence ? 4.0 * bytes * (parallel.tensor - 1) / parallel.tensor : 0;
+}
+
 // Returns the share of the square of scores that slices compute on average: each those of the keys so far. Whole
 // sequences compute all, and flash attention is counted without what the mask hides.
 static double square_share(bl_layout_options_t options) {
@@ -229,7 +235,11 @@ bl_chunk_costs_t bl_hardware_costs(const bl_hardware_t *hardware, const bl_model
                   .link_bytes = forward.link_bytes};
   // Every micro-batch reads, adds to and writes weight gradients in fp32.
   double parameters = bl_footprint_parameters(model, span) / parallel.tensor;
-  work_t weight = {.matmul = forward.matmul, .bytes = parameters * 2 * sizeof(float)};
+  const double rows = (double)options.micro_batch * model->seq / bl_layout_slices(options);
+  work_t weight = {.matmul = forward.matmul,
+                   .bytes = parameters * 2 * sizeof(float),
+                   .link_bytes =
+                       span.layer_count * gathered_bytes(rows * model->hidden * hardware->value_bytes, parallel)};
   bl_chunk_costs_t costs = {.forward = seconds(hardware, forward) + launch,
                             .input = seconds(hardware, input) + launch +
                                      head_seconds(hardware, model, span, options.micro_batch, parallel) /

@@ -6,6 +6,8 @@
 // Time of an operation = products with weights at `matmul` of the peak + attention products at `attention` of it
 //   + bytes that element-wise kernels move, over `stream` of the memory's bandwidth
 //   + tensor-parallel collectives over `link` of the link's, + `launch` seconds a layer.
+// Collectives of a layer are two ring all-reduces in F and in I (with sequence parallelism two all-gathers and two
+// reduce-scatters, which move as much), and with sequence parallelism four all-gathers in W, as in our executor.
 // A slice of a sequence takes its share of that, and in addition: the launches and the traffic of weight gradients of a
 // whole operation, and the keys and values of the slices before it, which are gathered and whose gradients are added
 // to. That products of few rows reach less of the peak is not counted.
