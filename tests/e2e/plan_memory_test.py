@@ -67,6 +67,30 @@ def check_on_device(folder):
     print("ok on a device:", [stage["data"] for stage in stages], "bytes of data")
 
 
+def check_copies_of_gpu(folder):
+    """The rounded weights that a GPU's products read follow from the model: they are as many bytes with and without one."""
+    fake = os.path.join(ballast.BUILD, "tests", "fake_cuda")
+    if not os.path.exists(os.path.join(fake, "libballast-cuda-compute.so")):
+        print("skipped: tests/fake_cuda is not built")
+        return
+    llama = {"init": None, "family": "llama", "layers": 4, "hidden": 48, "heads": 4, "kv_heads": 2, "ffn": 100, "vocab": 257,
+             "seq": 32}
+    gpt = {"init": None, "family": "gpt2", "layers": 4, "hidden": 48, "heads": 4, "vocab": 257, "seq": 32}
+    for model, parallel in ((llama, {}), (gpt, {}), (gpt, {"tensor": 2, "tensor_parts": 4}), (llama, {"tensor": 2, "data": 2})):
+        job = ballast.write_job(folder, model=model, train={"micro_batch": 2, "micro_batches": 4, "dtype": "bf16"},
+                                pipeline={"stages": 2, "device": "cuda"}, parallel=parallel)
+        weights = []
+        for modules in (fake, folder):  # in the latter there are none
+            done = subprocess.run([ballast.CTL, "simulate", job, "-o", "json"], text=True, timeout=120, capture_output=True,
+                                  env={**ballast.environment(folder), "BALLAST_MODULES": modules}, stdin=subprocess.DEVNULL)
+            assert done.returncode == 0, done.stderr
+            said = json.loads(done.stdout)
+            assert said.get("memory_without") == (None if modules == fake else "workspace of operations"), said
+            weights.append([stage["memory"]["weights"] for stage in said["stages"]])
+        assert weights[0] == weights[1], (model, parallel, weights)
+        print("ok copies of a GPU:", model["family"], parallel, weights[0])
+
+
 def check_without_service(folder):
     """The program alone: as on a laptop that plans for others."""
     alone = os.path.join(folder, "alone")
@@ -86,6 +110,7 @@ def main():
         check(folder, dtype="bf16", saves=True, words=["--schedule", "v-half"])
         check(folder, saves=True, limit=0.9, words=["--schedule", "1f1b", "--attention", "naive"])
         check_on_device(folder)
+        check_copies_of_gpu(folder)
         check_without_service(folder)
 
 
