@@ -123,6 +123,7 @@ def check_estimates(folder, profile, recorded):
                          (("1:0x10", "2:5"), "--mfu 1:0x10"), (("1:5%", "2:5"), "both in percent"),
                          (("1:1e-308", "2:1e308"), "--mfu 1:1e-308: the utilisation must be from"),
                          (("1:37.8", "1:55.2"), "--mfu 1:37.8 and --mfu 1:55.2: both are of micro-batch 1; give"),
+                         (("1:0.378", "2:55.2"), "differ by more than a factor of 10, as if one were a share"),
                          (("1:101%", "2:5%"), "from 1e-09 to 100 %"), (("0:5", "2:5"), "must be from 1 to 65536"),
                          (("1:5", "3:5"), "--mfu: a batch of 128 sequences is no whole number of micro-batches of 3")):
         refused = ctl(folder, *base, "--mfu", points[0], "--mfu", points[1], expect=2)
@@ -131,7 +132,21 @@ def check_estimates(folder, profile, recorded):
     shown = json.loads(ctl(folder, *words, "-o", "json").stdout)
     assert abs(shown["speedup"] - 1.38833) < 1e-5 and shown["mfu_to"] == 55.2, shown
     assert all(line in ctl(folder, *words).stdout for line in shown["explanation"]), shown
+    back = ctl(folder, *base, "--mfu", "2:55.2", "--mfu", "1:37.8", "--explain").stdout
+    assert "A stage may become 4.9 % less efficient to break even; it becomes 31.5 % less efficient." in back, back
+    ramps = {}
+    for schedule in (("--chunks", "4"), ("--schedule", "interleaved"), ("--schedule", "zb-v"), ("--schedule", "gpipe")):
+        ramps[schedule[1]] = json.loads(ctl(folder, *words, *schedule, "-o", "json").stdout)["ramp_micro_batches"]
+    assert ramps == {"4": 1.75, "interleaved": 3.5, "zb-v": 0, "gpipe": 7}, ramps
+    refused = ctl(folder, *words, "--schedule", "zb-v", "--chunks", "3", expect=2).stderr
+    assert "--chunks 3: schedule zb-v has 2" in refused, refused
     other = os.path.join(folder, "other.json")
+    first = os.path.join(folder, "first.json")
+    for name, changes in ((first, {}), (other, {"micro_batch": 4, "micro_batches": 4})):  # a schedule says what its ramp is
+        with open(name, "w") as file:
+            json.dump({**recorded, **changes, "schedule": "zb-h1"}, file)
+    pair = json.loads(ctl(folder, "estimate", "--profile", first, "--profile", other, "-o", "json").stdout)
+    assert (pair["ramp_micro_batches"], pair["ramp"], pair["speedup"]) == (0, 1, pair["efficiency"]), pair
     with open(other, "w") as file:
         json.dump({**recorded, "micro_batch": 16}, file)
     refused = ctl(folder, "estimate", "--profile", profile, "--profile", profile, expect=2).stderr

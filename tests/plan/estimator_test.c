@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the estimator of arXiv 2401.02088: the arithmetic check with its published numbers, the ramp's factors, that
-// it agrees with a simulated 1F1B step, and that bad numbers are named.
+// it agrees with simulated steps of 1F1B and bounds those of other schedules, and that bad numbers are named.
 #include "plan/evaluate/estimator.h"
 
 #include "schedule/generate.h"
@@ -76,6 +76,62 @@ static void a_simulated_step_reaches_the_bound(void **state) {
   assert_near(e.speedup, ends[0] / ends[1], 1e-12);
 }
 
+static double simulated(const char *name, uint32_t stages, uint32_t chunks, uint32_t micro_batches, double time) {
+  bl_schedule_t *schedule;
+  bl_error_t err;
+  bl_simulation_t result;
+  const bl_schedule_request_t request = {
+      .name = name, .stages = stages, .chunks = chunks, .micro_batches = micro_batches};
+  const double third = time / (3 * chunks);
+  const bl_costs_t costs = {.every = {third, third, third, 0}};
+  assert_int_equal(bl_schedule_generate(&request, &schedule, &err), BL_OK);
+  assert_int_equal(bl_simulate(schedule, &costs, &result, &err), BL_OK);
+  const double end = result.t_end;
+  bl_simulation_cleanup(&result);
+  bl_schedule_destroy(schedule);
+  return end;
+}
+
+// Chunks shorten the ramp, and zero-bubble schedules fill it. The bound of interleaved 1F1B is reached, too.
+static void the_bound_holds_for_other_schedules(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    uint32_t chunks;
+    bool fills_ramp, reached;
+  } cases[] = {{"interleaved", 2, false, true},
+               {"interleaved", 4, false, true},
+               {"1f1b-v", 2, false, false},
+               {"zb-h1", 1, true, false},
+               {"zb-v", 2, true, false}};
+  const uint32_t batch = 16, stages = 8;
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const bl_estimate_request_t request = {.batch = batch,
+                                           .stages = stages,
+                                           .chunks = cases[i].chunks,
+                                           .fills_ramp = cases[i].fills_ramp,
+                                           .from = {1, 1 / 3.0},
+                                           .to = {2, 2 / 5.4}};
+    bl_estimate_t e;
+    bl_error_t err;
+    assert_int_equal(bl_estimate(&request, &e, &err), BL_OK);
+    const double gain = simulated(cases[i].name, stages, cases[i].chunks, batch, 3.0) /
+                        simulated(cases[i].name, stages, cases[i].chunks, batch / 2, 5.4);
+    if (!(gain <= e.speedup + 1e-12) || (cases[i].reached && gain < e.speedup - 1e-12)) {
+      fail_msg("%s, %u chunks: gains %.6f, the bound is %.6f", cases[i].name, cases[i].chunks, gain, e.speedup);
+    }
+  }
+  // To a smaller micro-batch the whole ramp bounds what a zero-bubble schedule gains by it.
+  bl_estimate_t back;
+  bl_error_t err;
+  const bl_estimate_request_t smaller = {
+      .batch = batch, .stages = stages, .fills_ramp = true, .from = {2, 2 / 5.4}, .to = {1, 1 / 3.0}};
+  assert_int_equal(bl_estimate(&smaller, &back, &err), BL_OK);
+  assert_near(back.ramps, 7, 0);
+  assert_true(simulated("zb-h1", stages, 1, batch / 2, 5.4) / simulated("zb-h1", stages, 1, batch, 3.0) <=
+              back.speedup);
+}
+
 static void bad_numbers_are_named(void **state) {
   (void)state;
   bl_estimate_t e;
@@ -99,6 +155,7 @@ int main(void) {
       cmocka_unit_test(published_numbers_give_the_published_estimate),
       cmocka_unit_test(the_ramp_costs_what_the_bubble_says),
       cmocka_unit_test(a_simulated_step_reaches_the_bound),
+      cmocka_unit_test(the_bound_holds_for_other_schedules),
       cmocka_unit_test(bad_numbers_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -34,8 +34,8 @@ static bl_status_t check(const bl_estimate_request_t *r, bl_error_t *err) {
   return BL_OK;
 }
 
-static double bubble(double batch, double micro_batch, double stages) {
-  return (stages - 1) / (batch / micro_batch + stages - 1);
+static double bubble(double batch, double micro_batch, double ramps) {
+  return ramps / (batch / micro_batch + ramps);
 }
 
 bl_status_t bl_estimate(const bl_estimate_request_t *request, bl_estimate_t *estimate, bl_error_t *err) {
@@ -43,14 +43,15 @@ bl_status_t bl_estimate(const bl_estimate_request_t *request, bl_estimate_t *est
   if (status != BL_OK) {
     return status;
   }
-  const double b = request->batch, ramps = request->stages - 1, x = request->to.micro_batch,
-               y = request->from.micro_batch;
+  const double b = request->batch, x = request->to.micro_batch, y = request->from.micro_batch;
+  const double ramps = request->fills_ramp && x > y ? 0 : (request->stages - 1) / fmax(1, request->chunks);
+  estimate->ramps = ramps;
   estimate->ramp = (b + y * ramps) / (b + x * ramps);
   estimate->efficiency = request->to.mfu / request->from.mfu;
   estimate->speedup = estimate->ramp * estimate->efficiency;
   estimate->break_even = 1 / estimate->ramp;
-  estimate->bubble_from = bubble(b, y, request->stages);
-  estimate->bubble_to = bubble(b, x, request->stages);
+  estimate->bubble_from = bubble(b, y, ramps);
+  estimate->bubble_to = bubble(b, x, ramps);
   if (!isfinite(estimate->speedup)) {
     return bl_error_set(err, BL_INVALID, "utilisations %g and %g: their quotient is no number", request->to.mfu,
                         request->from.mfu);

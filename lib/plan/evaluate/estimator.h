@@ -8,6 +8,12 @@
 // The first factor is the ramp: a larger micro-batch makes fewer, longer steps of the pipeline and a longer bubble. It
 // is an upper bound because transfers that make memory for the larger micro-batch are assumed to cost nothing.
 //
+// The paper's formula is of 1F1B, whose ramp is p - 1 micro-batches (as that of gpipe and eager-1f1b). If a micro-batch
+// passes every stage in v chunks or slices, the ramp is at least (p - 1) / v (Narayanan et al., arXiv 2104.04473,
+// section 2.2), and this takes the place of p - 1. Zero-bubble schedules fill their ramp with W, and two pipes fill that
+// of each other: it is between 0 and (p - 1) / v, and the bound takes the end at which the change gains more. Stages are
+// assumed to take equally long.
+//
 //   bl_estimate_t e;
 //   bl_estimate(&(bl_estimate_request_t){.batch = 128, .stages = 8, .from = {1, 37.8}, .to = {2, 55.2}}, &e, &err);
 //   e.speedup == 1.388...
@@ -18,6 +24,8 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
+
 typedef struct bl_estimate_point {
   double micro_batch; // sequences
   double mfu;         // utilisation of a stage alone; any unit, the same for both points
@@ -26,15 +34,18 @@ typedef struct bl_estimate_point {
 typedef struct bl_estimate_request {
   double batch; // sequences of a step, B
   double stages;
+  double chunks;                // v: chunks x slices of a stage; 0: 1
+  bool fills_ramp;              // zero-bubble schedules, and those with two pipes
   bl_estimate_point_t from, to; // y and x
 } bl_estimate_request_t;
 
 typedef struct bl_estimate {
-  double ramp;        // [B + y (p - 1)] / [B + x (p - 1)]
+  double ramps;       // (p - 1) / v, or 0
+  double ramp;        // [B + y ramps] / [B + x ramps]
   double efficiency;  // MFU(x) / MFU(y)
   double speedup;     // the product
   double break_even;  // `efficiency` must exceed this for any gain
-  double bubble_from; // share of the step in the ramp, (p - 1) / (B/b + p - 1)
+  double bubble_from; // share of the step in the ramp, ramps / (B/b + ramps)
   double bubble_to;
 } bl_estimate_t;
 

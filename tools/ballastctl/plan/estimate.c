@@ -3,6 +3,7 @@
 #include "ballastctl/commands.h"
 #include "ballastctl/output.h"
 #include "ballastctl/plan/profile_file.h"
+#include "ballastctl/plan/schedule_name.h"
 #include "ballastctl/plan/warning.h"
 
 #include "config/flags.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 typedef struct arguments {
-  bl_optional_int_t batch, stages;
+  bl_optional_int_t batch, stages, chunks;
+  char *schedule;
   bl_text_list_t mfus, profiles;
   bool explain;
   int output;
@@ -41,6 +43,23 @@ static const bl_option_t rows[] = {
      .maximum = BL_STAGES_MAX,
      .preset_help = "as in the profiles",
      .help = "Pipeline stages."},
+    {.name = "schedule",
+     .type = BL_OPTION_TEXT,
+     AT(schedule),
+     .argument = "NAME",
+     .preset_help = "as in the profiles, or 1f1b, with --chunks interleaved",
+     .help =
+         "Of the pipeline. The ramp is p - 1 micro-batches in 1f1b, gpipe and eager-1f1b, a v-th of it with v chunks "
+         "or slices, and counts nothing in zero-bubble schedules and those with two pipes, which fill it."},
+    {.name = "chunks",
+     .type = BL_OPTION_INT,
+     AT(chunks),
+     .optional = true,
+     .argument = "V",
+     .minimum = 1,
+     .maximum = 4096,
+     .preset_help = "as in the profiles, or the schedule's",
+     .help = "Chunks of a stage."},
     {.name = "mfu",
      .type = BL_OPTION_TEXT_LIST,
      AT(mfus),
@@ -59,16 +78,19 @@ static const bl_option_t rows[] = {
 
 static const bl_flags_t flags = {
     .program = "ballastctl estimate",
-    .usage = "--batch B --stages P --mfu b:MFU --mfu b:MFU | --profile FILE --profile FILE [--explain]",
+    .usage = "--batch B --stages P [--schedule NAME] [--chunks V] --mfu b:MFU --mfu b:MFU | --profile FILE --profile "
+             "FILE [--explain]",
     .about = "Estimates the largest gain of a larger micro-batch (from profiles, of any change of a stage's "
              "efficiency) on a pipeline "
              "from how well one stage uses its device: the estimator of arXiv 2401.02088. It assumes that moving "
-             "activations costs nothing, so this is an upper bound.",
+             "activations costs nothing and stages take equally long, so this is an upper bound, for the schedule that "
+             "is given.",
     .table = {rows, sizeof rows / sizeof rows[0], "command line"}};
 
 #define MFU_MIN         1e-9 // of a utilisation: far below any realistic value, and quotients stay finite
 #define MFU_MAX         1e12
 #define MICRO_BATCH_MAX 65536
+#define UNITS_APART     10 // quotient of two utilisations from which they are taken to be of two units
 
 // Reads "b:MFU" or "b:MFU%".
 static bl_status_t read_point(const char *text, bl_estimate_point_t *point, bool *percent, bl_error_t *err) {
@@ -104,6 +126,14 @@ static bl_status_t read_points(const arguments_t *a, bl_estimate_request_t *requ
     return bl_error_set(err, BL_INVALID, "--mfu %s and --mfu %s: give both in percent or both in another unit",
                         a->mfus.items[0], a->mfus.items[1]);
   }
+  const double quotient = status == BL_OK ? request->to.mfu / request->from.mfu : 1;
+  if (quotient > UNITS_APART || quotient < 1 / (double)UNITS_APART) {
+    return bl_error_set(
+        err, BL_INVALID,
+        "--mfu %s and --mfu %s: differ by more than a factor of %d, as if one were a share and the other "
+        "in percent; give both in one unit",
+        a->mfus.items[0], a->mfus.items[1], UNITS_APART);
+  }
   if (status == BL_OK && request->from.micro_batch == request->to.micro_batch) {
     return bl_error_set(
         err, BL_INVALID,
@@ -138,6 +168,30 @@ static bl_estimate_point_t point_of(const bl_profile_t *profile) {
   return (bl_estimate_point_t){profile->options.micro_batch, profile->options.micro_batch / slowest};
 }
 
+// Sets the ramp of a schedule with so many chunks and slices. NULL: not known by name; it is taken for one that fills
+// its ramp, for which the bound holds anyway.
+static void read_ramp(const bl_schedule_info_t *info, double chunks, double slices, bl_estimate_request_t *request) {
+  request->chunks = chunks * slices;
+  request->fills_ramp = info == NULL || info->splits_backward || info->placement == BL_PLACEMENT_BIDIRECTIONAL;
+}
+
+// Reads --schedule and --chunks. Without either, what profiles say remains.
+static bl_status_t read_schedule(const arguments_t *a, bl_estimate_request_t *request, bl_error_t *err) {
+  const char *name = a->schedule != NULL ? a->schedule : a->chunks.set && a->chunks.value > 1 ? "interleaved" : "1f1b";
+  const bl_schedule_info_t *info;
+  bl_status_t status = bl_ctl_schedule_find(name, &info, err);
+  if (status != BL_OK || (a->schedule == NULL && !a->chunks.set)) {
+    return status;
+  }
+  const int64_t chunks = a->chunks.set ? a->chunks.value : info->default_chunks;
+  if (chunks < info->default_chunks || (chunks > info->default_chunks && !info->any_chunks)) {
+    return bl_error_set(err, BL_INVALID, "--chunks %lld: schedule %s has %s%u", (long long)chunks, name,
+                        info->any_chunks ? "at least " : "", info->default_chunks);
+  }
+  read_ramp(info, (double)chunks, info->default_slices, request);
+  return BL_OK;
+}
+
 static bl_status_t compare(const arguments_t *a, const bl_profile_t *first, const bl_profile_t *second,
                            bl_estimate_request_t *request, bl_error_t *err) {
   const double batch = (double)first->options.micro_batch * first->micro_batches,
@@ -159,6 +213,8 @@ static bl_status_t compare(const arguments_t *a, const bl_profile_t *first, cons
   }
   request->batch = batch;
   request->stages = first->stage_count;
+  read_ramp(bl_schedule_info_find(first->schedule), (double)first->chunk_count / first->stage_count,
+            bl_layout_slices(first->options), request);
   request->from = point_of(first);
   request->to = point_of(second);
   return BL_OK;
@@ -199,7 +255,7 @@ static bl_status_t read_request(const arguments_t *a, bl_estimate_request_t *req
   }
   request->batch = a->batch.set ? (double)a->batch.value : request->batch;
   request->stages = a->stages.set ? (double)a->stages.value : request->stages;
-  return status;
+  return status == BL_OK ? read_schedule(a, request, err) : status;
 }
 
 __attribute__((format(printf, 2, 3))) static void add_line(json_t *lines, const char *format, ...) {
@@ -209,13 +265,42 @@ __attribute__((format(printf, 2, 3))) static void add_line(json_t *lines, const 
   va_end(arguments);
 }
 
+// Says what of the efficiency is needed, and what there is; a smaller micro-batch may do with less.
+static void add_break_even(json_t *lines, const bl_estimate_t *e) {
+  const double needed = 100 * (e->break_even - 1), made = 100 * (e->efficiency - 1);
+  if (needed >= 0) {
+    add_line(lines, "A stage must become %.1f %% more efficient to break even; it becomes %.1f %% %s efficient.",
+             needed, made < 0 ? -made : made, made < 0 ? "less" : "more");
+  } else {
+    add_line(lines, "A stage may become %.1f %% less efficient to break even; it becomes %.1f %% %s efficient.",
+             -needed, made < 0 ? -made : made, made < 0 ? "less" : "more");
+  }
+}
+
+// The formula's backward is one operation. Ballast's sends the gradient of the input before W, so W, a third of the work,
+// is not part of the ramp.
+static void add_early_gradient(json_t *lines, const bl_estimate_request_t *r, const bl_estimate_t *e) {
+  const double ramps = e->ramps * 2 / 3;
+  if (e->ramps > 0) {
+    add_line(
+        lines,
+        "Stages of Ballast send a gradient before W, which leaves two thirds of that ramp: a gain of %.4f at most.",
+        (r->batch + r->from.micro_batch * ramps) / (r->batch + r->to.micro_batch * ramps) * e->efficiency);
+  }
+}
+
 // Returns the formula with its numbers, line by line.
 static json_t *explanation(const bl_estimate_request_t *r, const bl_estimate_t *e) {
-  const double x = r->to.micro_batch, y = r->from.micro_batch, ramps = r->stages - 1;
+  const double x = r->to.micro_batch, y = r->from.micro_batch;
+  const char *ramps = r->chunks > 1 ? "(p - 1) / v" : "(p - 1)";
   json_t *lines = json_array();
-  add_line(lines, "speedup <= [B + y (p - 1)] / [B + x (p - 1)]  *  MFU(x) / MFU(y)");
-  add_line(lines, "         = [%g + %g * %g] / [%g + %g * %g]  *  %.4g / %.4g", r->batch, y, ramps, r->batch, x, ramps,
-           r->to.mfu, r->from.mfu);
+  if (e->ramps > 0 || r->stages == 1) {
+    add_line(lines, "speedup <= [B + y %s] / [B + x %s]  *  MFU(x) / MFU(y)", ramps, ramps);
+  } else {
+    add_line(lines, "speedup <= [B + y 0] / [B + x 0]  *  MFU(x) / MFU(y)");
+  }
+  add_line(lines, "         = [%g + %g * %g] / [%g + %g * %g]  *  %.4g / %.4g", r->batch, y, e->ramps, r->batch, x,
+           e->ramps, r->to.mfu, r->from.mfu);
   add_line(lines, "         = %.4f * %.4f", e->ramp, e->efficiency);
   add_line(lines, "         = %.4f", e->speedup);
   add_line(lines, "%s", "");
@@ -223,8 +308,19 @@ static json_t *explanation(const bl_estimate_request_t *r, const bl_estimate_t *
            "With p = %g stages and B = %g sequences a step, micro-batch %g leaves %.1f %% of the step to the ramp, %g "
            "leaves %.1f %%.",
            r->stages, r->batch, y, 100 * e->bubble_from, x, 100 * e->bubble_to);
-  add_line(lines, "A stage must become %.1f %% more efficient to break even; it becomes %.1f %%.",
-           100 * (e->break_even - 1), 100 * (e->efficiency - 1));
+  add_break_even(lines, e);
+  if (r->fills_ramp) {
+    add_line(
+        lines,
+        "The schedule fills its ramp with other work: it is between 0 and (p - 1) / v = %g micro-batches, and %g is "
+        "counted.",
+        (r->stages - 1) / (r->chunks > 1 ? r->chunks : 1), e->ramps);
+  } else if (r->chunks > 1) {
+    add_line(lines, "A bound for schedules with v = %g chunks or slices a stage.", r->chunks);
+  } else {
+    add_line(lines, "A bound for 1f1b, gpipe and eager-1f1b; others have shorter ramps (--schedule, --chunks).");
+  }
+  add_early_gradient(lines, r, e);
   add_line(lines, "An upper bound: transfers that make room for the larger micro-batch are not counted.");
   return lines;
 }
@@ -255,6 +351,8 @@ static bl_status_t print(const arguments_t *a, const bl_estimate_request_t *r, c
                 r->to.micro_batch, "speedup", e->speedup, "ramp", e->ramp, "efficiency", e->efficiency, "break_even",
                 e->break_even, "batch", r->batch, "stages", r->stages, "mfu_from", r->from.mfu, "mfu_to", r->to.mfu,
                 "bubble_from", e->bubble_from, "bubble_to", e->bubble_to, "warnings", bl_ctl_warning_json(warning));
+  json_object_set_new(object, "chunks", json_real(r->chunks > 1 ? r->chunks : 1));
+  json_object_set_new(object, "ramp_micro_batches", json_real(e->ramps));
   if (lines != NULL && !table) {
     json_object_set(object, "explanation", lines);
   }
