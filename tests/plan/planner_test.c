@@ -521,7 +521,8 @@ static void no_candidate_has_too_many_replicas(void **state) {
   bl_plan_cleanup(&plan);
 }
 
-// On 6 nodes of 8 A100: fits, keeps the cluster busy, and pairs on one node beat pairs on two.
+// On 6 nodes of 8 A100: fits, keeps the cluster busy, and pairs on one node beat pairs on two, or are as fast where all
+// copies hide.
 static void published_models_are_planned(void **state) {
   (void)state;
   static const char *const schedules[] = {"1f1b"};
@@ -560,7 +561,7 @@ static void published_models_are_planned(void **state) {
            100 * best->mfu, best->parallel.tensor, best->stages, best->micro_batch, bl_recompute_name(best->recompute),
            bl_policy_kind_name(best->policy));
     assert_true(best->mfu > 0.3 && best->mfu < 0.65);
-    assert_true(by_order[BL_NODES_PAIR_ADJACENT] <= by_order[BL_NODES_SEQUENTIAL]);
+    assert_true(by_order[BL_NODES_PAIR_ADJACENT] <= 1.001 * by_order[BL_NODES_SEQUENTIAL]);
     bl_plan_cleanup(&plan);
   }
 }

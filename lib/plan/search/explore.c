@@ -240,7 +240,7 @@ static void explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t can
     } else {
       explore_limited(e, candidate);
     }
-    if (fits) {
+    if (fits && as_it_is) { // with layers that moved a step is longer: balancing may cost less
       return;
     }
     explore_less(e, candidate);
@@ -271,9 +271,10 @@ void bl__explore_leader(bl__exploration_t *e, uint32_t index) {
     bl__candidate_cleanup(&exact); // no job can express this order: keep the better one
     return;
   }
+  const bool falls_short = !exact.fits || (exact.moved && !hurried->moved);
   bl__candidate_cleanup(&e->plan->candidates[index]);
   e->plan->candidates[index] = exact;
-  if (!exact.fits && exact.policy == BL_POLICY_NONE && exact.limit == BL_PLAN_LIMIT_OWN) {
+  if (falls_short && exact.policy == BL_POLICY_NONE && exact.limit == BL_PLAN_LIMIT_OWN) {
     explore_less_exactly(e, bl__candidate_choice(&exact));
   }
 }

@@ -28,8 +28,8 @@ bool bl__explore_candidate(bl__exploration_t *e, bl_plan_candidate_t choice);
 void bl__explore_recomputations(bl__exploration_t *e, bl_plan_candidate_t choice);
 // Evaluates `candidate` as the leaders are evaluated; the plan does not keep it.
 BL_MUST_USE bl_status_t bl__explore_exactly(bl__exploration_t *e, bl_plan_candidate_t *candidate);
-// Evaluates a candidate of the plan once more, as leaders are. If it no longer fits, because this order keeps more,
-// adds candidates that need less memory.
+// Evaluates a candidate of the plan once more, as leaders are. If it no longer fits, or only with other layers, because
+// this order keeps more, adds candidates that need less memory.
 void bl__explore_leader(bl__exploration_t *e, uint32_t index);
 // Evaluates for exactly its costs, with a search budget between the usual one and that of leaders.
 BL_MUST_USE bl_status_t bl__explore_further(bl__exploration_t *e, bl_plan_candidate_t *candidate);
