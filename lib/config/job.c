@@ -74,12 +74,6 @@ static void derive(bl_job_t *job) {
   if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
-  if (job->balance.policy == BL_POLICY_BPIPE) {
-    // ceil((p + 2) / 2) micro-batches (BPipe, ICML 2023), each in as many slots as a stage has chunks of a pipe. With
-    // slices every stage also keeps the other slices of one sequence.
-    const int64_t blocks = job->pipeline.chunks.value / pipes; // of a micro-batch on one device
-    preset_int(&job->balance.cap, ((job->pipeline.stages + 3) / 2 + job->pipeline.slices.value - 1) * blocks);
-  }
 }
 
 static bl_status_t read_all(bl_job_t *job, const bl_job_source_t *source, bl_error_t *err) {

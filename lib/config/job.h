@@ -10,8 +10,7 @@
 //
 // Parsing guarantees, in addition to types and ranges:
 // - Defaults that follow from other keys are filled in: kv_heads = heads, ffn and tied by family (only for a model
-//   given inline), chunks by schedule, min_lr = lr / 10, and for bpipe
-//   balance.cap = chunks per pipe * (ceil((stages + 2) / 2) + slices - 1).
+//   given inline), chunks by schedule, and min_lr = lr / 10.
 // - A model is given either inline (family, layers, hidden, heads, vocab, seq all set) or by model.config or
 //   model.init. Then family, seq and the other keys are set only if the job gives them: seq overrides, the
 //   others must agree with the config.json. The reader of that file checks them.
@@ -137,7 +136,7 @@ typedef struct bl_job {
   } memory;
   struct {
     bl_policy_kind_t policy;
-    bl_optional_int_t cap;  // slots per device; set for bpipe and cap
+    bl_optional_int_t cap;  // slots per device; not set for bpipe: the policy has one
     bl_optional_int_t host; // bytes that the host of a machine lends to all its stages together; not set: none
     bl_balance_mode_t mode;
     bl_job_data_path_t data_path;

@@ -450,7 +450,8 @@ static const bl_option_t rows[] = {
      AT(balance.cap),
      OPTIONAL,
      IN(1, 1e9),
-     .preset_help = "ceil((stages + 2) / 2) + slices - 1 per chunk for bpipe; the policy cap needs it",
+     .preset_help = "for bpipe ceil((stages + 2) / 2) + slices - 1 per chunk, or the least above that works; the "
+                    "policy cap needs it",
      .help = "Blocks a device keeps; memory.slots is a limit to it."},
     {.name = "balance.host",
      .type = BL_OPTION_BYTES,

@@ -101,6 +101,17 @@ void bl_policy_resolve(bl_policy_t *policy, const bl_training_t *training) {
   }
 }
 
+// Returns bpipe's cap if the policy has none: the smallest for which one of its orders has a plan (balance_within).
+static uint32_t default_cap(const bl_policy_t *policy, const bl_training_t *training) {
+  const bl_balance_cap_t cap = lenders_of(BL_POLICY_BPIPE, 0, policy, training);
+  const uint32_t pooled = bl_balance_bpipe_default(bl_training_order(training, true), &cap);
+  if (!training->hosted || training->other == NULL) {
+    return pooled;
+  }
+  const uint32_t plain = bl_balance_bpipe_default(bl_training_order(training, false), &cap);
+  return plain < pooled ? plain : pooled;
+}
+
 void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
   const bl_policy_t asked = *policy;
   bl_policy_resolve(policy, training);
@@ -108,6 +119,9 @@ void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training) {
       can_park(&asked, BL_POLICY_MIX, bl_policy_limit(&asked, training), BL_POLICY_COPY_PROBE, training)) {
     policy->chosen = BL_POLICY_MIX;
     policy->copy = BL_POLICY_COPY_PROBE;
+  }
+  if (policy->kind == BL_POLICY_BPIPE && policy->cap == 0) {
+    policy->cap = default_cap(policy, training);
   }
 }
 
@@ -125,11 +139,10 @@ static bl_policy_t carry_out(const bl_policy_t *policy, const bl_training_t *tra
 
 uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training) {
   const bl_policy_t resolved = carry_out(policy, training);
-  const bl_schedule_t *schedule = training->schedule;
   uint32_t cap = UINT32_MAX;
   if (resolved.kind != BL_POLICY_NONE) {
     bool free = resolved.kind == BL_POLICY_DROP || resolved.kind == BL_POLICY_OFFLOAD; // these have no cap of their own
-    cap = resolved.cap != 0 ? resolved.cap : free ? cap : bl_balance_bpipe_slots(schedule);
+    cap = resolved.cap != 0 ? resolved.cap : free ? cap : default_cap(&resolved, training);
   }
   return cap < training->budget ? cap : training->budget;
 }

@@ -28,6 +28,7 @@ bl_policy_t bl_policy_of_job(const bl_job_t *job);
 // mix with as much parked as fits into stores, host stores included, else drop, which is also what remains without
 // stores. Leaves other policies and an auto that has chosen as they are.
 void bl_policy_resolve(bl_policy_t *policy, const bl_training_t *training);
+// Gives bpipe the cap that it has if nobody says one (bl_balance_bpipe_default).
 // Resolves auto to what a run begins with: as bl_policy_resolve, but if that parks blocks, a mix in which every stage
 // that lacks slots parks one block of a step and drops the rest, if such a mix fits. The time of its copies shows
 // whether it is worth parking more.

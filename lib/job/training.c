@@ -241,19 +241,17 @@ static bl_status_t check_balance(const bl_training_t *training, const bl_job_t *
     bl_balance_plan_cleanup(&plan);
     return BL_OK;
   }
-  const char *key = job->memory.slots.set ? "memory.slots" : "memory.activation_bytes", *whose = "";
+  const char *key = job->memory.slots.set ? "memory.slots" : "memory.activation_bytes";
   if (status != BL_EXHAUSTED) {
     key = "balance.policy";
-  } else if (policy.cap <= training->budget) {
-    const bool given = bl_job_given(job, "balance.cap");
-    key = given ? "balance.cap" : "balance.policy";
-    whose = policy.kind == BL_POLICY_BPIPE && !given ? "without balance.cap bpipe has the cap of its paper: " : "";
+  } else if (policy.cap != 0 && policy.cap <= training->budget) {
+    key = "balance.cap";
   }
   char advice[ADVICE_BYTES] = "";
   if (status == BL_EXHAUSTED) {
     advise_host(training, &policy, advice);
   }
-  return bl_job_fail(job, err, key, "%s%s%s", whose, fault.text, advice);
+  return bl_job_fail(job, err, key, "%s%s", fault.text, advice);
 }
 
 static bl_status_t check_slots(bl_training_t *training, const bl_job_t *job, bl_error_t *err) {

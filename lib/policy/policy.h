@@ -55,7 +55,7 @@ const char *bl_policy_mode_name(bl_balance_mode_t mode); // "overlap"
 
 typedef struct bl_policy {
   bl_policy_kind_t kind;
-  uint32_t cap; // slots a device keeps; 0: bpipe's ceil((p + 2) / 2) + slices - 1 for every chunk; auto: memory.slots
+  uint32_t cap; // slots a device keeps; 0: bpipe's own (bl_balance_bpipe_default); auto: memory.slots
   bl_balance_mode_t mode;
   uint64_t devices;        // bit d: the store of device d may take blocks; 0: all may
   bl_policy_kind_t chosen; // what auto stands for, any kind but auto; auto: not chosen yet. Other policies: none

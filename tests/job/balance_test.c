@@ -61,6 +61,35 @@ static void policies_share_slots(void **state) {
   expect("balance.policy=cap\nbalance.cap=3", (uint32_t[]){3, 3, 2, 1}, (uint32_t[]){0, 0, 0, 2});
 }
 
+// Without balance.cap bpipe keeps BPipe's cap of 3 slots a chunk, or more where the order does: every number of slots
+// from those 3 on works.
+static void more_slots_do_not_refuse_bpipe(void **state) {
+  (void)state;
+  static const char *const schedules[] = {"1f1b", "zb-h1", "zb-h2", "zb-v"};
+  for (size_t i = 0; i < sizeof schedules / sizeof schedules[0]; i++) {
+    const uint32_t chunks = i == 3 ? 2 : 1;
+    for (uint32_t slots = 3 * chunks; slots <= 7 * chunks; slots++) {
+      char sets[160];
+      snprintf(sets, sizeof sets, "model.layers=8\npipeline.schedule=%s\nbalance.policy=bpipe\nmemory.slots=%u",
+               schedules[i], slots);
+      bl_training_t training;
+      bl_balance_plan_t plan;
+      bl_error_t err = {0};
+      if (plan_of(sets, &training, &plan, &err) != BL_OK) {
+        fail_msg("%s: %s", sets, err.text);
+      }
+      const uint32_t cap = bl_policy_cap(&(bl_policy_t){.kind = BL_POLICY_BPIPE}, &training);
+      assert_in_range(cap, 3 * chunks, slots);
+      assert_true(i > 0 || cap == 3);
+      bl_policy_t begun = {.kind = BL_POLICY_BPIPE};
+      bl_policy_begin(&begun, &training);
+      assert_int_equal(begun.cap, cap);
+      bl_balance_plan_cleanup(&plan);
+      bl_training_cleanup(&training);
+    }
+  }
+}
+
 static void blocks_are_given_up_where_nothing_can_move(void **state) {
   (void)state;
   const uint32_t none[] = {0, 0, 0, 0};
@@ -327,8 +356,8 @@ static void what_cannot_work_is_refused(void **state) {
   refuses("balance.policy=cap\nbalance.cap=2", BL_INVALID,
           "--set balance.cap: a cap of 2 slots a device is too small for schedule 1f1b (the smallest that works is 3): "
           "stage ");
-  refuses("model.layers=8\npipeline.schedule=zb-v\nbalance.policy=bpipe", BL_INVALID,
-          "--set balance.policy: without balance.cap bpipe has the cap of its paper: a cap of 6 slots");
+  refuses("model.layers=8\npipeline.schedule=zb-v\nbalance.policy=bpipe\nbalance.cap=6", BL_INVALID,
+          "--set balance.cap: a cap of 6 slots");
   refuses("balance.policy=bpipe\nmemory.slots=2", BL_INVALID, "--set memory.slots: a cap of 2 slots");
   refuses("balance.policy=bpipe\nmemory.slots=1", BL_INVALID, "the smallest that works is 3");
   refuses("balance.policy=bpipe\npipeline.recompute=full", BL_INVALID,
@@ -392,6 +421,7 @@ static void blocks_need_stores_to_go_to(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(policies_share_slots),
+      cmocka_unit_test(more_slots_do_not_refuse_bpipe),
       cmocka_unit_test(hosts_hold_what_leaves),
       cmocka_unit_test(blocks_are_given_up_where_nothing_can_move),
       cmocka_unit_test(auto_parks_what_there_is_room_for),

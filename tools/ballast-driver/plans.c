@@ -419,12 +419,8 @@ bool bl__plans_wish(bl_driver_t *driver, const bl_policy_t *policy, bl_driver_po
 
 // Returns what a requested policy begins as.
 static bl_policy_t begin_of(const bl_driver_t *driver, const bl_policy_t *asked) {
-  const bl_schedule_t *schedule = driver->options.training->schedule;
   bl_policy_t begun = *asked;
   bl_policy_begin(&begun, driver->options.training);
-  if (begun.kind == BL_POLICY_BPIPE && begun.cap == 0) {
-    begun.cap = bl_balance_bpipe_slots(schedule);
-  }
   return begun;
 }
 

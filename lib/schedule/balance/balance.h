@@ -80,5 +80,9 @@ BL_MUST_USE bl_status_t bl_balance_within(const bl_schedule_t *schedule, const b
 // The same with all devices as lenders and no host store; all blocks that leave are parked.
 BL_MUST_USE bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only,
                                        bl_balance_mode_t mode, bl_balance_result_t *result, bl_error_t *err);
+// Returns the slots that bpipe keeps on a device if nobody says how many: bl_balance_bpipe_slots, or the smallest
+// number above that works. An order that is made for more slots may keep too many blocks for BPipe's cap. `cap` gives
+// everything but the slots.
+uint32_t bl_balance_bpipe_default(const bl_schedule_t *schedule, const bl_balance_cap_t *cap);
 
 #endif

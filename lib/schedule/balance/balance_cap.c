@@ -87,8 +87,8 @@ static bl_status_t try_cap(const bl_schedule_t *schedule, budget_t *b, uint32_t 
   return status;
 }
 
-// Prefixes `err` with the smallest cap that works.
-static void name_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t cap, bl_error_t *err) {
+// Returns the smallest cap above `cap`, which does not work, that does.
+static uint32_t find_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t cap) {
   uint32_t low = cap, high = cap;
   for (uint32_t s = 0; s < schedule->stages; s++) {
     high = b->peaks[s] > high ? b->peaks[s] : high;
@@ -101,8 +101,7 @@ static void name_smallest(const bl_schedule_t *schedule, budget_t *b, uint32_t c
       low = middle;
     }
   }
-  (void)bl_error_prefix(err, "a cap of %u slot%s a device is too small for schedule %s (the smallest that works is %u)",
-                        cap, bl_plural(cap), schedule->name, high);
+  return high;
 }
 
 bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bool pairs_only, bl_balance_mode_t mode,
@@ -111,8 +110,9 @@ bl_status_t bl_balance_cap(const bl_schedule_t *schedule, uint32_t cap_slots, bo
   return bl_balance_within(schedule, &cap, result, err);
 }
 
-bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap, bl_balance_result_t *result,
-                              bl_error_t *err) {
+// Balances within the cap. `smallest` (may be NULL): set where the cap is too small.
+static bl_status_t balance(const bl_schedule_t *schedule, const bl_balance_cap_t *cap, bl_balance_result_t *result,
+                           uint32_t *smallest, bl_error_t *err) {
   uint32_t stages = schedule->stages;
   const uint32_t devices = cap->host_only ? 0 : cap->pairs_only ? 1 : stages;
   budget_t b = {.cap = cap,
@@ -141,12 +141,35 @@ bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_ca
   }
   set_cap(&b, stages, cap->slots);
   status = bl_balance(schedule, &b.request, result, err);
-  if (status == BL_EXHAUSTED && err != NULL) {
-    name_smallest(schedule, &b, cap->slots, err);
+  if (status == BL_EXHAUSTED && smallest != NULL) {
+    *smallest = find_smallest(schedule, &b, cap->slots);
   }
 free_budget:
   free(b.copies);
   free(b.reach);
   free(b.own);
   return status;
+}
+
+bl_status_t bl_balance_within(const bl_schedule_t *schedule, const bl_balance_cap_t *cap, bl_balance_result_t *result,
+                              bl_error_t *err) {
+  uint32_t smallest = 0;
+  bl_status_t status = balance(schedule, cap, result, err != NULL ? &smallest : NULL, err);
+  if (smallest > 0) {
+    (void)bl_error_prefix(err,
+                          "a cap of %u slot%s a device is too small for schedule %s (the smallest that works is %u)",
+                          cap->slots, bl_plural(cap->slots), schedule->name, smallest);
+  }
+  return status;
+}
+
+uint32_t bl_balance_bpipe_default(const bl_schedule_t *schedule, const bl_balance_cap_t *cap) {
+  bl_balance_cap_t tried = *cap;
+  bl_balance_result_t result;
+  tried.slots = bl_balance_bpipe_slots(schedule);
+  uint32_t least = tried.slots;
+  if (balance(schedule, &tried, &result, &least, NULL) == BL_OK) {
+    bl_balance_result_cleanup(&result);
+  }
+  return least;
 }

@@ -238,7 +238,7 @@ static bl_status_t balance(const bl_ctl_schedule_flags_t *flags, bl_ctl_schedule
     return bl_error_set(err, BL_INVALID, "--balance %s needs --cap", bl_ctl_balance_names[flags->balance]);
   }
   if (cap.slots == 0) {
-    cap.slots = bl_balance_bpipe_slots(shown->schedule);
+    cap.slots = bl_balance_bpipe_default(shown->schedule, &cap);
   }
   shown->cap = cap.slots;
   bl_status_t status = flags->balance == BL_POLICY_DROP
