@@ -400,6 +400,33 @@ static void the_smallest_limit_that_works_is_said(void **state) {
   assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
 }
 
+// On a cluster the smallest names all of its devices.
+static void the_smallest_of_a_cluster_names_its_shape(void **state) {
+  (void)state;
+  static const char *const schedule[] = {"1f1b"};
+  static const uint32_t one[] = {1}, two[] = {2};
+  const bl_model_t model = gpt(4, 256, 4);
+  bl_plan_t plan;
+  bl_error_t err;
+  bl_plan_request_t request = {.model = &model,
+                               .batch = 4,
+                               .memory = 1,
+                               .hardware = bl_hardware_find("a100-80g"),
+                               .cluster = {.nodes = 1, .devices_per_node = 8, .intra_rate = 300e9, .inter_rate = 25e9},
+                               .schedules = schedule,
+                               .schedule_count = 1,
+                               .stages = two,
+                               .stage_count = 1,
+                               .tensors = two,
+                               .tensor_count = 1,
+                               .micro_batches = one,
+                               .micro_batch_count = 1};
+  assert_int_equal(bl_plan_search(&request, &plan, &err), BL_EXHAUSTED);
+  if (strstr(err.text, "1f1b on 2 stages (t 2, p 2, d 2), micro-batch 1") == NULL) {
+    fail_msg("%s", err.text);
+  }
+}
+
 // A candidate that is found within some limit is found within what it needs, and no smaller limit is said to be the
 // smallest. One block a stage does for two chunks where the others are made again, and lean ones are smaller.
 static void what_a_way_needs_is_a_limit_that_works(void **state) {
@@ -628,6 +655,7 @@ int main(void) {
       cmocka_unit_test(limits_and_groups_are_chosen),
       cmocka_unit_test(recomputed_blocks_are_limited),
       cmocka_unit_test(the_smallest_limit_that_works_is_said),
+      cmocka_unit_test(the_smallest_of_a_cluster_names_its_shape),
       cmocka_unit_test(what_a_way_needs_is_a_limit_that_works),
       cmocka_unit_test(a_limit_that_is_said_works),
       cmocka_unit_test(impossible_shapes_are_refused),

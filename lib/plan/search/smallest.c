@@ -18,15 +18,19 @@
 #define EXACT_GROWTH_OF 6 // of the step
 
 void bl__smallest_name(const bl_plan_candidate_t *candidate, char name[BL__SMALLEST_NAME]) {
-  char slots[48] = "", slices[24] = "";
+  const uint32_t tensor = candidate->parallel.tensor, data = candidate->parallel.data;
+  char slots[48] = "", slices[24] = "", shape[64] = "";
+  if (tensor > 1 || data > 1) { // more devices than stages
+    snprintf(shape, sizeof shape, " (t %u, p %u, d %u)", tensor, candidate->stages, data);
+  }
   if (candidate->slices > 1) {
     snprintf(slices, sizeof slices, ", %u slices", candidate->slices);
   }
   if (candidate->slots > 0) {
     snprintf(slots, sizeof slots, ", memory.slots %u", candidate->slots);
   }
-  snprintf(name, BL__SMALLEST_NAME, "%s on %u stage%s, micro-batch %u%s, recompute %s, policy %s%s",
-           candidate->schedule, candidate->stages, bl_plural(candidate->stages), candidate->micro_batch, slices,
+  snprintf(name, BL__SMALLEST_NAME, "%s on %u stage%s%s, micro-batch %u%s, recompute %s, policy %s%s",
+           candidate->schedule, candidate->stages, bl_plural(candidate->stages), shape, candidate->micro_batch, slices,
            bl_recompute_name(candidate->recompute), bl_policy_kind_name(candidate->policy), slots);
 }
 
