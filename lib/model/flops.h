@@ -21,12 +21,12 @@ typedef struct bl_flops {
 // Returns the FLOPs of the products with weights.
 bl_flops_t bl_flops_matmul(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch);
 // Returns the FLOPs of the score and value products. `causal`: counts only what the mask keeps, that is (seq + 1) / 2
-// of seq keys per query, and fewer in layers with a window. Otherwise counts the full square. I includes the backward of attention: 2 times the forward, plus the scores that flash
-// recomputes.
+// of seq keys per query, and fewer in layers with a window. Otherwise counts the full square. I includes the backward of
+// attention: 2 times the forward, plus the scores that flash recomputes.
 bl_flops_t bl_flops_attention(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch,
                               bl_attention_t attention, bool causal);
-// Returns the same as published utilisation figures count it: for every query as many keys as the sequence has, in layers
-// with a window as many as the window; no scores computed again.
+// Returns the same as published utilisation figures count it: for every query as many keys as the sequence has, in
+// layers with a window as many as the window; no scores computed again.
 bl_flops_t bl_flops_attention_published(const bl_model_t *model, bl_chunk_span_t span, uint32_t micro_batch);
 // Returns the share of F that R recomputes: all but the chunk's last product, which would only reproduce the output.
 // Returns 1 for a chunk without layers, and if that product's result is kept because it is normalised (post_norm).

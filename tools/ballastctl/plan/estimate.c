@@ -277,8 +277,8 @@ static void add_break_even(json_t *lines, const bl_estimate_t *e) {
   }
 }
 
-// The formula's backward is one operation. Ballast's sends the gradient of the input before W, so W, a third of the work,
-// is not part of the ramp.
+// The formula's backward is one operation. Ballast's sends the gradient of the input before W, so W, a third of the
+// work, is not part of the ramp.
 static void add_early_gradient(json_t *lines, const bl_estimate_request_t *r, const bl_estimate_t *e) {
   const double ramps = e->ramps * 2 / 3;
   if (e->ramps > 0) {
