@@ -102,6 +102,7 @@ static bool spin(waiter_t *waiter, uint64_t end_ns, bl_status_t *status, bl_erro
 
 static bl_status_t sleep_until_over(waiter_t *waiter, uint64_t start_ns, bl_error_t *err) {
   const bl_group_progress_wait_t *how = waiter->how;
+  const uint64_t slow_ns = how->at_once ? 0 : BL_GROUP_PROGRESS_SLOW_NS;
   bl_status_t status;
   bool slow = false, lost = false;
   // Checked before `lost`: what the member published before its loss counts.
@@ -113,14 +114,14 @@ static bl_status_t sleep_until_over(waiter_t *waiter, uint64_t start_ns, bl_erro
     if (now_ns >= how->deadline_ns) {
       return fail(waiter, BL_DEADLINE, "it was not in time", err);
     }
-    if (!slow && now_ns - start_ns >= BL_GROUP_PROGRESS_SLOW_NS) {
+    if (!slow && now_ns - start_ns >= slow_ns) {
       slow = true;
       if (how->slow != NULL) {
         how->slow(how->user);
       }
       continue;
     }
-    uint64_t sleep_ns = slow ? BL_GROUP_PROGRESS_LOOK_NS : BL_GROUP_PROGRESS_SLOW_NS - (now_ns - start_ns);
+    uint64_t sleep_ns = slow ? BL_GROUP_PROGRESS_LOOK_NS : slow_ns - (now_ns - start_ns);
     sleep_ns = sleep_ns < how->deadline_ns - now_ns ? sleep_ns : how->deadline_ns - now_ns;
     const bool woken = bl_futex_wait(waiter->flag, (uint32_t)waiter->seen, sleep_ns);
     lost = !woken && slow && how->lost != NULL && how->lost(how->user, waiter->member);
@@ -134,7 +135,8 @@ static bl_status_t wait_for(waiter_t *waiter, bl_error_t *err) {
     return status;
   }
   const uint64_t start_ns = bl_clock_now_ns();
-  if (start_ns < waiter->how->deadline_ns && spin(waiter, start_ns + BL_GROUP_PROGRESS_SPIN_NS, &status, err)) {
+  if (start_ns < waiter->how->deadline_ns && !waiter->how->at_once &&
+      spin(waiter, start_ns + BL_GROUP_PROGRESS_SPIN_NS, &status, err)) {
     return status;
   }
   return sleep_until_over(waiter, start_ns, err);

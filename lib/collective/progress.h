@@ -68,6 +68,8 @@ typedef struct bl_group_progress_wait {
   const atomic_bool *cancelled;
   // Called once, after BL_GROUP_PROGRESS_SLOW_NS, to release a core. NULL: nothing to do.
   void (*slow)(void *user);
+  // Calls `slow` at once and does not spin: the member cannot become ready before it has a core.
+  bool at_once;
   // Called every BL_GROUP_PROGRESS_LOOK_NS. True: the page of `member` is no longer written. NULL: never lost.
   bool (*lost)(void *user, uint32_t member);
   void *user;

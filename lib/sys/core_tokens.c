@@ -387,6 +387,10 @@ uint32_t bl_core_tokens_holder(const bl_core_tokens_t *tokens) {
   return member;
 }
 
+bool bl_core_tokens_holds(const bl_core_tokens_t *tokens, uint32_t member) {
+  return member < BL_CORE_TOKENS_MEMBERS && tokens->shared->members[member].state == HOLDS;
+}
+
 uint32_t bl_core_tokens_waiting(bl_core_tokens_t *tokens) {
   uint32_t count = 0;
   lock(tokens->shared);

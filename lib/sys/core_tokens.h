@@ -52,6 +52,8 @@ void bl_core_tokens_release(bl_core_tokens_t *tokens);
 BL_MUST_USE bool bl_core_tokens_keep(bl_core_tokens_t *tokens);
 // Returns a member other than this one that holds a token. BL_CORE_TOKENS_MEMBERS: none. Any thread.
 uint32_t bl_core_tokens_holder(const bl_core_tokens_t *tokens);
+// Returns whether the member holds a token now. False if there is no such member. Any thread.
+bool bl_core_tokens_holds(const bl_core_tokens_t *tokens, uint32_t member);
 // Returns the number of members that wait now.
 uint32_t bl_core_tokens_waiting(bl_core_tokens_t *tokens);
 

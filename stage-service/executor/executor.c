@@ -92,6 +92,11 @@ static bl_status_t end_rest(void *context, bl_error_t *err) {
   return rest->resting ? take_core(rest->execution, rest->execution->core_micro_batch, true, err) : BL_OK;
 }
 
+static bool is_needed(void *context, uint32_t rank) {
+  const core_rest_t *rest = context;
+  return rest->execution->has_core && !bl_core_tokens_holds(rest->execution->engine->core_tokens, rank);
+}
+
 static void count_slots(bl__execution_t *execution, const bl_planned_op_t *op) {
   bl_stage_counters_t *counters = &execution->vote->counters;
   if (takes_slot(op)) {
@@ -274,7 +279,7 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   }
   engine->meanwhile = (bl_engine_meanwhile_t){.give = give, .context = &execution};
   core_rest_t resting = {.execution = &execution};
-  const bl_tensor_rest_t rest = {.context = &resting, .begin = begin_rest, .end = end_rest};
+  const bl_tensor_rest_t rest = {.context = &resting, .begin = begin_rest, .end = end_rest, .needed = is_needed};
   status =
       bl_tensor_group_begin(engine->tensor_group, run->id.attempt, &progress->cancelled, &execution.stall, &rest, err);
   if (status == BL_OK) {

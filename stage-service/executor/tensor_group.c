@@ -80,6 +80,10 @@ static bl_status_t wait_for(bl_tensor_group_t *self, transport_wait_fn wait, uin
 typedef bl_status_t (*progress_wait_fn)(const bl_group_progress_t *progress, uint32_t member, uint32_t n,
                                         const bl_group_progress_wait_t *wait, bl_error_t *err);
 
+static bool needs_core(const bl_tensor_group_t *self, uint32_t member) {
+  return self->rest.needed != NULL && self->rest.needed(self->rest.context, bl_tensor_group_rank(self, member));
+}
+
 static bool is_lost(void *user, uint32_t member) {
   const bl_tensor_group_t *self = user;
   return !bl_transport_peer_arenas_live(self->engine->transport, rank_of(self, member));
@@ -91,6 +95,7 @@ static bl_status_t wait_on_progress(bl_tensor_group_t *self, progress_wait_fn wa
   const bl_group_progress_wait_t how = {.deadline_ns = start_ns + PEER_DEADLINE_NS,
                                         .cancelled = self->cancelled,
                                         .slow = begin_rest,
+                                        .at_once = needs_core(self, member),
                                         .lost = is_lost,
                                         .user = self};
   atomic_store_explicit(&self->awaited, (uint64_t)number << 32 | (member + 1), memory_order_relaxed);

@@ -32,6 +32,7 @@ typedef struct bl_tensor_rest {
   void *context;
   void (*begin)(void *context);                       // the wait will be a longer one
   bl_status_t (*end)(void *context, bl_error_t *err); // before continuing, if begin was called
+  bool (*needed)(void *context, uint32_t rank);       // whether this rank has no core: begin is called at once
 } bl_tensor_rest_t;
 
 typedef struct bl_device_group bl_device_group_t;

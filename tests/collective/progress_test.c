@@ -309,6 +309,36 @@ static void another_thread_cancels(void **state) {
   world_close(&world);
 }
 
+static void cancel(void *user) {
+  atomic_store((atomic_bool *)user, true);
+}
+
+// Returns the shortest of many waits that `slow` ends.
+static uint64_t shortest_wait(world_t *world, bool at_once) {
+  uint64_t shortest_ns = UINT64_MAX;
+  for (int i = 0; i < 200; i++) {
+    atomic_bool cancelled = false;
+    bl_error_t err;
+    const bl_group_progress_wait_t wait = {
+        .deadline_ns = FAR_NS, .cancelled = &cancelled, .slow = cancel, .user = &cancelled, .at_once = at_once};
+    const uint64_t start_ns = bl_clock_now_ns();
+    assert_int_equal(bl_group_progress_wait_ready(&world->progress, 1, 1, &wait, &err), BL_CANCELLED);
+    const uint64_t wait_ns = bl_clock_now_ns() - start_ns;
+    shortest_ns = wait_ns < shortest_ns ? wait_ns : shortest_ns;
+  }
+  return shortest_ns;
+}
+
+static void members_without_a_core_are_not_spun_for(void **state) {
+  (void)state;
+  world_t world;
+  world_open(&world);
+  join(&world, 0, 2, 1);
+  assert_true(shortest_wait(&world, false) >= BL_GROUP_PROGRESS_SLOW_NS);
+  assert_true(shortest_wait(&world, true) < BL_GROUP_PROGRESS_SPIN_NS);
+  world_close(&world);
+}
+
 typedef struct {
   pid_t pid;
   int slow, asked;
@@ -423,6 +453,7 @@ int main(void) {
       cmocka_unit_test(a_later_attempt_ends_a_wait),
       cmocka_unit_test(deadlines_hold),
       cmocka_unit_test(another_thread_cancels),
+      cmocka_unit_test(members_without_a_core_are_not_spun_for),
       cmocka_unit_test(lost_peers_end_waits),
       cmocka_unit_test(threads_do_not_race),
   };

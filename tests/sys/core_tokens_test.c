@@ -147,6 +147,9 @@ static void a_token_is_kept_while_nobody_waits(void **state) {
   pid_t waiter = start(ask_once, 5);
   wait_for_waiting(tokens, 1);
   assert_false(bl_core_tokens_keep(tokens));
+  assert_true(bl_core_tokens_holds(tokens, 0));
+  assert_false(bl_core_tokens_holds(tokens, 5)); // it waits
+  assert_false(bl_core_tokens_holds(tokens, BL_CORE_TOKENS_MEMBERS));
   assert_int_equal(board->taken, 0); // it still holds the token
   bl_core_tokens_release(tokens);
   expect_end(waiter);

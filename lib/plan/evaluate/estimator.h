@@ -8,8 +8,8 @@
 // The first factor is the ramp: a larger micro-batch makes fewer, longer steps of the pipeline and a longer bubble. It
 // is an upper bound because transfers that make memory for the larger micro-batch are assumed to cost nothing.
 //
-// The paper's formula is of 1F1B, whose ramp is p - 1 micro-batches (as that of gpipe and eager-1f1b). If a micro-
-// batch passes every stage in v chunks or slices, the ramp is at least (p - 1) / v (Narayanan et al., arXiv
+// The paper's formula is of 1F1B, whose ramp is p - 1 micro-batches (as that of gpipe and eager-1f1b). If a
+// micro-batch passes every stage in v chunks or slices, the ramp is at least (p - 1) / v (Narayanan et al., arXiv
 // 2104.04473, section 2.2), and this takes the place of p - 1. Zero-bubble schedules fill their ramp with W, and two
 // pipes fill that of each other: it is between 0 and (p - 1) / v, and the bound takes the end at which the change
 // gains more. Stages are assumed to take equally long.
