@@ -4,12 +4,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define LINKS_MAX 40 // symbolic links in a row, as the kernel's limit
 
 static bl_status_t fail(bl_error_t *err, const char *verb, const char *path) {
   int cause = errno;
@@ -146,30 +149,77 @@ static bl_status_t sync_folder_of(const char *path, bl_error_t *err) {
   return status;
 }
 
+// Returns whether `info` is the file that standard output goes to, as /dev/stdout is.
+static bool is_stdout(const struct stat *info) {
+  struct stat out;
+  return fstat(STDOUT_FILENO, &out) == 0 && out.st_dev == info->st_dev && out.st_ino == info->st_ino;
+}
+
+// Writes to a device or a pipe, which keeps its place, or to standard output.
+static bl_status_t write_in_place(const char *path, bool to_stdout, const void *bytes, size_t size_bytes,
+                                  bl_error_t *err) {
+  int fd = to_stdout ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0) : open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+  if (fd < 0) {
+    return fail(err, "open", path);
+  }
+  bl_status_t status = write_fully(fd, bytes, size_bytes, path, err);
+  if (close(fd) != 0 && status == BL_OK) {
+    status = fail(err, "close", path);
+  }
+  return status;
+}
+
+// Follows symbolic links, also to a file that does not exist yet. Other obstacles are left to who opens the file.
+static bl_status_t follow_links(const char *path, char target[PATH_MAX], bl_error_t *err) {
+  if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX) {
+    return bl_error_set(err, BL_INVALID, "%s: path too long", path);
+  }
+  char link[PATH_MAX], folder[PATH_MAX];
+  ssize_t length;
+  for (int i = 0; (length = readlink(target, link, sizeof link - 1)) >= 0; i++) {
+    link[length] = '\0';
+    const char *slash = strrchr(target, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash == NULL ? 1 : (int)(slash - target) + 1,
+             slash == NULL ? "." : target);
+    if (i == LINKS_MAX || bl_path_join(target, PATH_MAX, folder, link) != BL_OK) {
+      return bl_error_set(err, BL_INVALID, "%s: too many or too long symbolic links", path);
+    }
+  }
+  return BL_OK;
+}
+
 bl_status_t bl_file_replace(const char *path, const void *bytes, size_t size_bytes, bl_error_t *err) {
-  char temporary[PATH_MAX];
-  if (snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >= (int)sizeof temporary) {
+  char target[PATH_MAX], temporary[PATH_MAX];
+  struct stat info;
+  if (stat(path, &info) == 0 && (!S_ISREG(info.st_mode) || is_stdout(&info))) {
+    return write_in_place(path, is_stdout(&info), bytes, size_bytes, err);
+  }
+  bl_status_t status = follow_links(path, target, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  if (snprintf(temporary, sizeof temporary, "%s.tmp-%ld", target, (long)getpid()) >= (int)sizeof temporary) {
     return bl_error_set(err, BL_INVALID, "%s: path too long", path);
   }
   int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (fd < 0) {
     return fail(err, "create", path);
   }
-  bl_status_t status = write_fully(fd, bytes, size_bytes, path, err);
+  status = write_fully(fd, bytes, size_bytes, path, err);
   if (status == BL_OK && fsync(fd) != 0) {
     status = fail(err, "sync", path);
   }
   if (close(fd) != 0 && status == BL_OK) {
     status = fail(err, "close", path);
   }
-  if (status == BL_OK && rename(temporary, path) != 0) {
+  if (status == BL_OK && rename(temporary, target) != 0) {
     status = fail(err, "rename into place", path);
   }
   if (status != BL_OK) {
     unlink(temporary);
     return status;
   }
-  return sync_folder_of(path, err);
+  return sync_folder_of(target, err);
 }
 
 bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err) {

@@ -25,7 +25,9 @@ typedef struct bl_file_map {
 BL_MUST_USE bl_status_t bl_file_map_open(bl_file_map_t *map, const char *path, bl_error_t *err);
 void bl_file_map_close(bl_file_map_t *map);
 
-// Writes `path` through a temporary file in the same folder: write, fsync, rename, fsync of the folder.
+// Writes `path` through a temporary file in the same folder: write, fsync, rename, fsync of the folder. Of a symbolic
+// link the target is replaced and the link stays. Devices, pipes, and the file that standard output goes to are written
+// in place.
 BL_MUST_USE bl_status_t bl_file_replace(const char *path, const void *bytes, size_t size_bytes, bl_error_t *err);
 
 // Creates the folder and its parents, as mkdir -p does. New folders get `mode`.
