@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the lines of a report: the contract of DESIGN.md section 7 field by field, exact losses, every step once,
-// lines that are whole in the file as soon as a step is reported, and what a resumed run takes over.
+// lines that are whole in the file as soon as a step is reported, what a resumed run takes over, and that no file is
+// lost to a new report.
 #include "ballastctl/run/report.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,17 +17,25 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-static char path[] = "/tmp/ballast-report-XXXXXX";
+static char folder[] = "/tmp/ballast-report-XXXXXX", path[64];
 
-static int make_file(void **state) {
+static int make_folder(void **state) {
   (void)state;
-  int fd = mkstemp(path);
-  return fd >= 0 ? close(fd) : -1;
+  const bool made = mkdtemp(folder) != NULL;
+  snprintf(path, sizeof path, "%s/report", folder);
+  return made ? 0 : -1;
 }
 
-static int remove_file(void **state) {
+// Every test begins without a report, and without what another has set aside.
+static int empty_folder(void **state) {
   (void)state;
-  return unlink(path);
+  char command[128];
+  snprintf(command, sizeof command, "rm -rf '%s'/*", folder);
+  return system(command);
+}
+
+static int remove_folder(void **state) {
+  return empty_folder(state) == 0 ? rmdir(folder) : -1;
 }
 
 static const bl_ctl_stage_step_t stages[] = {
@@ -160,6 +171,15 @@ static void write_text(const char *text) {
   assert_int_equal(fclose(stream), 0);
 }
 
+static void expect_text(const char *file, const char *expected) {
+  char text[1024];
+  FILE *stream = fopen(file, "r");
+  assert_non_null(stream);
+  text[fread(text, 1, sizeof text - 1, stream)] = '\0';
+  fclose(stream);
+  assert_string_equal(text, expected);
+}
+
 static void resume_and_write(uint64_t after, uint64_t first, uint64_t last) {
   bl_ctl_report_t *report;
   bl_error_t err = {0};
@@ -200,17 +220,119 @@ static void a_resumed_report_has_every_step_once(void **state) {
   }
 }
 
+// Text, text without an end of line, and JSON that no run has written: with and without --resume.
 static void a_file_that_is_no_report_is_left_alone(void **state) {
   (void)state;
+  static const char *const texts[] = {"dear diary\nstep 1\n", "x", "no end of line", "{\"name\":\"job\"}\n"};
+  for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    bl_ctl_report_t *report;
+    bl_error_t err = {0};
+    write_text(texts[i]);
+    assert_int_equal(bl_ctl_report_resume(path, 1, &report, &err), BL_INVALID);
+    assert_non_null(strstr(err.text, "line 1 is not that of a report; name another file"));
+    assert_int_equal(bl_ctl_report_create(path, false, &report, &err), BL_INVALID);
+    assert_non_null(strstr(err.text, path));
+    expect_text(path, texts[i]);
+  }
+}
+
+// Through a symbolic link, too, which goes on naming the report that is written.
+static void the_report_of_an_earlier_run_is_set_aside(void **state) {
+  (void)state;
+  char link[80], aside[96];
+  snprintf(link, sizeof link, "%s/link", folder);
+  assert_int_equal(symlink("report", link), 0);
+  for (int round = 0; round < 3; round++) {
+    bl_ctl_report_t *report;
+    bl_error_t err;
+    assert_int_equal(bl_ctl_report_create(round < 2 ? path : link, false, &report, &err), BL_OK);
+    const char *notice = bl_ctl_report_notice(report);
+    if (round == 0) {
+      assert_null(notice);
+    } else {
+      snprintf(aside, sizeof aside, "%s.earlier-%d now", path, round);
+      assert_non_null(notice);
+      assert_non_null(strstr(notice, aside));
+    }
+    char line[64];
+    snprintf(line, sizeof line, "{\"event\":\"step\",\"step\":%d}", round + 1);
+    assert_int_equal(bl_ctl_report_note(report, line, &err), BL_OK);
+    bl_ctl_report_destroy(report);
+  }
+  snprintf(aside, sizeof aside, "%s.earlier-1", path);
+  expect_text(aside, "{\"event\":\"step\",\"step\":1}\n");
+  snprintf(aside, sizeof aside, "%s.earlier-2", path);
+  expect_text(aside, "{\"event\":\"step\",\"step\":2}\n");
+  expect_text(path, "{\"event\":\"step\",\"step\":3}\n");
+  expect_text(link, "{\"event\":\"step\",\"step\":3}\n");
+}
+
+// A report that ends before the checkpoint, because that run was without --report for a while.
+static void missing_steps_are_warned_of(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t after;
+    bool warned;
+  } cases[] = {{1, false}, {3, false}, {4, true}, {10, true}, {UINT64_MAX, false}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_ctl_report_t *report;
+    bl_error_t err;
+    write_text(EARLIER);
+    assert_int_equal(bl_ctl_report_resume(path, cases[i].after, &report, &err), BL_OK);
+    const char *notice = bl_ctl_report_notice(report);
+    assert_int_equal(notice != NULL, cases[i].warned);
+    assert_true(notice == NULL || strstr(notice, "ends at step 3 and the checkpoint is of step ") != NULL);
+    bl_ctl_report_destroy(report);
+  }
   bl_ctl_report_t *report;
-  bl_error_t err = {0};
-  write_text("dear diary\nstep 1\n");
-  assert_int_equal(bl_ctl_report_resume(path, 1, &report, &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "line 1"));
-  FILE *stream = fopen(path, "r");
+  bl_error_t err;
+  write_text(""); // a report that begins with the resumed run
+  assert_int_equal(bl_ctl_report_resume(path, 10, &report, &err), BL_OK);
+  assert_null(bl_ctl_report_notice(report));
+  bl_ctl_report_destroy(report);
+}
+
+// Nothing is read from a pipe or a device, set aside or emptied.
+static void pipes_and_devices_are_written_as_they_are(void **state) {
+  (void)state;
+  bl_ctl_report_t *report;
+  bl_error_t err;
   char text[64];
-  assert_int_equal(fread(text, 1, sizeof text, stream), strlen("dear diary\nstep 1\n"));
-  fclose(stream);
+  assert_int_equal(mkfifo(path, 0600), 0);
+  int reader = open(path, O_RDONLY | O_NONBLOCK);
+  assert_true(reader >= 0);
+  for (int round = 0; round < 2; round++) {
+    assert_int_equal(round == 0 ? bl_ctl_report_create(path, false, &report, &err)
+                                : bl_ctl_report_resume(path, 1, &report, &err),
+                     BL_OK);
+    assert_null(bl_ctl_report_notice(report));
+    assert_int_equal(bl_ctl_report_note(report, "{}", &err), BL_OK);
+    assert_int_equal(read(reader, text, sizeof text), 3);
+    bl_ctl_report_destroy(report);
+  }
+  close(reader);
+  assert_int_equal(bl_ctl_report_create("/dev/null", false, &report, &err), BL_OK);
+  assert_int_equal(bl_ctl_report_note(report, "{}", &err), BL_OK);
+  bl_ctl_report_destroy(report);
+}
+
+// What the shell has opened with >> keeps what it had, whatever that is.
+static void the_file_of_stdout_is_appended_to(void **state) {
+  (void)state;
+  bl_ctl_report_t *report;
+  bl_error_t err;
+  write_text("before\n");
+  fflush(stdout);
+  int saved = dup(STDOUT_FILENO), fd = open(path, O_WRONLY | O_APPEND);
+  assert_true(saved >= 0 && fd >= 0 && dup2(fd, STDOUT_FILENO) >= 0);
+  bl_status_t status = bl_ctl_report_create("/dev/stdout", false, &report, &err);
+  assert_true(dup2(saved, STDOUT_FILENO) >= 0);
+  close(saved);
+  close(fd);
+  assert_int_equal(status, BL_OK);
+  assert_int_equal(bl_ctl_report_note(report, "{}", &err), BL_OK);
+  bl_ctl_report_destroy(report);
+  expect_text(path, "before\n{}\n");
 }
 
 static void a_path_that_cannot_be_written_is_named(void **state) {
@@ -244,7 +366,7 @@ static void a_report_that_is_being_written_is_not_emptied(void **state) {
   assert_int_equal(stat(path, &info), 0);
   assert_int_not_equal(info.st_size, 0);
   bl_ctl_report_destroy(first);
-  assert_int_equal(bl_ctl_report_create(path, false, &second, &err), BL_OK); // a report of an ended run is replaced
+  assert_int_equal(bl_ctl_report_create(path, false, &second, &err), BL_OK); // a report of an ended run is set aside
   assert_int_equal(stat(path, &info), 0);
   assert_int_equal(info.st_size, 0);
   bl_ctl_report_destroy(second);
@@ -252,13 +374,17 @@ static void a_report_that_is_being_written_is_not_emptied(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_line_has_every_field),
-      cmocka_unit_test(losses_are_exact_and_steps_stand_once),
-      cmocka_unit_test(appending_keeps_what_was_there),
-      cmocka_unit_test(a_resumed_report_has_every_step_once),
-      cmocka_unit_test(a_file_that_is_no_report_is_left_alone),
-      cmocka_unit_test(a_path_that_cannot_be_written_is_named),
-      cmocka_unit_test(a_report_that_is_being_written_is_not_emptied),
+      cmocka_unit_test_teardown(a_line_has_every_field, empty_folder),
+      cmocka_unit_test_teardown(losses_are_exact_and_steps_stand_once, empty_folder),
+      cmocka_unit_test_teardown(appending_keeps_what_was_there, empty_folder),
+      cmocka_unit_test_teardown(a_resumed_report_has_every_step_once, empty_folder),
+      cmocka_unit_test_teardown(a_file_that_is_no_report_is_left_alone, empty_folder),
+      cmocka_unit_test_teardown(the_report_of_an_earlier_run_is_set_aside, empty_folder),
+      cmocka_unit_test_teardown(missing_steps_are_warned_of, empty_folder),
+      cmocka_unit_test_teardown(pipes_and_devices_are_written_as_they_are, empty_folder),
+      cmocka_unit_test_teardown(the_file_of_stdout_is_appended_to, empty_folder),
+      cmocka_unit_test_teardown(a_path_that_cannot_be_written_is_named, empty_folder),
+      cmocka_unit_test_teardown(a_report_that_is_being_written_is_not_emptied, empty_folder),
   };
-  return cmocka_run_group_tests(tests, make_file, remove_file);
+  return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,23 +15,91 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define EARLIER_MAX 1000          // reports of earlier runs beside this one
+#define LINE_START  "{\"event\":" // of every line of a report
+
 struct bl_ctl_report {
   int fd;
-  char *path;
+  char *path, *notice;
+  bool regular; // a file, and not a pipe, a device or whatever standard output is
   uint64_t last_step, last_validation;
 };
 
-// Locks the file while it is open, because two runs would mix their lines. On a file system without locks no process is
-// refused.
-static int take(int fd, bool append) {
+static bl_status_t cannot(const char *what, const char *path, int cause, bl_error_t *err) {
+  return bl_error_set(err, bl_status_from_errno(cause), "cannot %s the report %s: %s", what, path, strerror(cause));
+}
+
+static bl_status_t is_taken(const char *path, bl_error_t *err) {
+  return bl_error_set(err, BL_PRECONDITION,
+                      "cannot write the report %s: another run writes it; name another file, or end that run", path);
+}
+
+static bool same_file(const struct stat *a, const struct stat *b) {
+  return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+// Opens the file and locks it while it is open, because two runs would mix their lines. On a file system without locks
+// no process is refused.
+static bl_status_t open_locked(bl_ctl_report_t *report, struct stat *info, bl_error_t *err) {
+  report->fd = open(report->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (report->fd < 0) {
+    return cannot("write", report->path, errno, err);
+  }
+  struct stat now;
+  report->regular = fstat(report->fd, info) == 0 && S_ISREG(info->st_mode) &&
+                    !(fstat(STDOUT_FILENO, &now) == 0 && same_file(info, &now));
+  if (!report->regular) {
+    return BL_OK;
+  }
+  // Another run may have set the file aside since it was opened.
+  if (bl_lock_try(report->fd) == BL_PRECONDITION || stat(report->path, &now) != 0 || !same_file(info, &now)) {
+    return is_taken(report->path, err);
+  }
+  return BL_OK;
+}
+
+// Refuses a file that something else than a run has written.
+static bl_status_t check_start(const char *path, bl_error_t *err) {
+  char start[sizeof LINE_START - 1];
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return cannot("read", path, errno, err);
+  }
+  const bool is_report =
+      read(fd, start, sizeof start) == (ssize_t)sizeof start && memcmp(start, LINE_START, sizeof start) == 0;
+  close(fd);
+  return is_report ? BL_OK
+                   : bl_error_set(err, BL_INVALID,
+                                  "%s: exists, and line 1 is not that of a report; name another file, or move this one",
+                                  path);
+}
+
+// Renames the report of an earlier run and opens a new file. Holds the lock of the old one until then.
+static bl_status_t set_aside(bl_ctl_report_t *report, bl_error_t *err) {
+  char aside[PATH_MAX + 32];
+  char *target = realpath(report->path, NULL); // of a symbolic link, which stays
+  if (target == NULL) {
+    return cannot("set aside", report->path, errno, err);
+  }
+  int number = 0;
+  do {
+    (void)snprintf(aside, sizeof aside, "%s.earlier-%d", target, ++number);
+  } while (number < EARLIER_MAX && access(aside, F_OK) == 0);
+  const int cause = number == EARLIER_MAX ? EEXIST : rename(target, aside) != 0 ? errno : 0;
+  free(target);
+  if (cause != 0) {
+    return bl_error_set(err, bl_status_from_errno(cause),
+                        "cannot set aside the report %s of an earlier run: %s; name another file", report->path,
+                        strerror(cause));
+  }
+  const int earlier_fd = report->fd;
   struct stat info;
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return 0;
+  bl_status_t status = open_locked(report, &info, err);
+  close(earlier_fd);
+  if (status == BL_OK && asprintf(&report->notice, "the report of an earlier run is %s now", aside) < 0) {
+    report->notice = NULL;
   }
-  if (bl_lock_try(fd) == BL_PRECONDITION) {
-    return EWOULDBLOCK;
-  }
-  return append || ftruncate(fd, 0) == 0 ? 0 : errno;
+  return status;
 }
 
 bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t **result, bl_error_t *err) {
@@ -39,27 +108,29 @@ bl_status_t bl_ctl_report_create(const char *path, bool append, bl_ctl_report_t 
     free(report);
     return bl_error_set(err, BL_EXHAUSTED, "%s: no memory", path);
   }
+  bl_status_t status = BL_OK;
+  struct stat info = {0};
   if (strcmp(path, "-") == 0) {
     report->fd = STDOUT_FILENO;
   } else {
-    report->fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    status = open_locked(report, &info, err);
   }
-  int cause = report->fd < 0 ? errno : report->fd == STDOUT_FILENO ? 0 : take(report->fd, append);
-  if (cause != 0) {
-    if (report->fd >= 0) {
-      close(report->fd);
+  if (status == BL_OK && report->regular && info.st_size > 0) {
+    status = check_start(path, err);
+    if (status == BL_OK && !append) {
+      status = set_aside(report, err);
     }
-    free(report->path);
-    free(report);
-    if (cause == EWOULDBLOCK) {
-      return bl_error_set(err, BL_PRECONDITION,
-                          "cannot write the report %s: another run writes it; name another file, or end that run",
-                          path);
-    }
-    return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", path, strerror(cause));
+  }
+  if (status != BL_OK) {
+    bl_ctl_report_destroy(report);
+    return status;
   }
   *result = report;
   return BL_OK;
+}
+
+const char *bl_ctl_report_notice(const bl_ctl_report_t *report) {
+  return report->notice;
 }
 
 // Records the line of an earlier run. Returns false if it is of a step after `step`.
@@ -109,16 +180,21 @@ bl_status_t bl_ctl_report_resume(const char *path, uint64_t step, bl_ctl_report_
   if (status != BL_OK) {
     return status;
   }
-  FILE *stream = strcmp(path, "-") == 0 ? NULL : fopen(path, "re");
+  FILE *stream = report->regular ? fopen(path, "re") : NULL;
   if (stream != NULL) {
     off_t kept_bytes = 0;
     status = read_lines(report, stream, step, &kept_bytes, err);
     fclose(stream);
-    if (status == BL_OK && ftruncate(report->fd, kept_bytes) != 0 && errno != EINVAL) { // EINVAL: a pipe
-      int cause = errno;
-      status =
-          bl_error_set(err, bl_status_from_errno(cause), "cannot shorten the report %s: %s", path, strerror(cause));
+    if (status == BL_OK && ftruncate(report->fd, kept_bytes) != 0) {
+      status = cannot("shorten", path, errno, err);
     }
+  }
+  if (status == BL_OK && step != UINT64_MAX && report->last_step > 0 && report->last_step < step &&
+      asprintf(&report->notice,
+               "warning: the report %s ends at step %llu and the checkpoint is of step %llu: it will lack the steps "
+               "between",
+               path, (unsigned long long)report->last_step, (unsigned long long)step) < 0) {
+    report->notice = NULL;
   }
   if (status != BL_OK) {
     bl_ctl_report_destroy(report);
@@ -132,10 +208,11 @@ void bl_ctl_report_destroy(bl_ctl_report_t *report) {
   if (report == NULL) {
     return;
   }
-  if (report->fd != STDOUT_FILENO) {
+  if (report->fd >= 0 && report->fd != STDOUT_FILENO) {
     close(report->fd);
   }
   free(report->path);
+  free(report->notice);
   free(report);
 }
 
@@ -153,8 +230,7 @@ static bl_status_t write_line(bl_ctl_report_t *report, const char *line, size_t 
       if (end >= 0) { // not a pipe
         (void)!ftruncate(report->fd, end);
       }
-      return bl_error_set(err, bl_status_from_errno(cause), "cannot write the report %s: %s", report->path,
-                          strerror(cause));
+      return cannot("write", report->path, cause, err);
     }
     line += written;
     line_bytes -= (size_t)written;

@@ -111,8 +111,34 @@ static bl_status_t check_outputs(const arguments_t *arguments, bl_error_t *err) 
   return status == BL_OK ? bl_ctl_picture_path_check("timeline", arguments->timeline, err) : status;
 }
 
+// Checks that no output would replace another one, the job or its data.
+static bl_status_t check_overlaps(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
+  const struct {
+    const char *flag, *path;
+  } outputs[] = {{"report", arguments->report}, {"profile", arguments->profile}, {"timeline", arguments->timeline}};
+  for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+    const char *path = outputs[i].path, *what = bl_ctl_output_path_same(path, job->file) ? "is the job itself" : NULL;
+    for (size_t k = 0; k < job->data.train.count && what == NULL; k++) {
+      what = bl_ctl_output_path_same(path, job->data.train.items[k]) ? "is a file of data.train" : NULL;
+    }
+    if (what != NULL) {
+      return bl_error_set(err, BL_INVALID, "--%s %.400s: %s; name another file", outputs[i].flag, path, what);
+    }
+    for (size_t k = 0; k < i; k++) {
+      if (bl_ctl_output_path_same(path, outputs[k].path)) {
+        return bl_error_set(err, BL_INVALID, "--%s %.400s: is the file of --%s, too; name another file",
+                            outputs[i].flag, path, outputs[k].flag);
+      }
+    }
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_place(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
   bl_status_t status = check_outputs(arguments, err);
+  if (status == BL_OK) {
+    status = check_overlaps(arguments, job, err);
+  }
   if (status != BL_OK) {
     return status;
   }

@@ -279,6 +279,9 @@ static bl_status_t open_all(bl__session_t *session, bl_error_t *err) {
                  ? bl_ctl_report_create(session->options->report, false, &session->report, err)
                  : bl_ctl_report_resume(session->options->report, resume->path[0] != '\0' ? resume->step : UINT64_MAX,
                                         &session->report, err);
+    if (status == BL_OK && bl_ctl_report_notice(session->report) != NULL) {
+      bl__session_say(session, "%s", bl_ctl_report_notice(session->report));
+    }
   }
   return status;
 }
