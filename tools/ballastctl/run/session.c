@@ -43,7 +43,7 @@ void bl__session_fail(bl__session_t *session, int exit_code, const char *why) {
     return;
   }
   unsigned long long steps = bl_ctl_summary_steps(session->summary);
-  session->exit_code = session->interrupted ? bl_status_exit_code(BL_CANCELLED) : exit_code;
+  session->exit_code = session->early_code != 0 ? session->early_code : exit_code;
   bl__session_say(session, "%s; the run ends after %llu step%s", why, steps, bl_plural(steps));
   bl__session_end(session, BL_CTL_END_ASK, BL__SESSION_END_MS);
 }
@@ -98,7 +98,7 @@ static void finish(bl__session_t *session, int exit_code) {
   session->finished = true;
   session->exit_code = exit_code;
   bl_ctl_progress_finish(session->progress);
-  if (exit_code == bl_status_exit_code(BL_CANCELLED) && !session->interrupted) {
+  if (exit_code == bl_status_exit_code(BL_CANCELLED) && session->early_code == 0) {
     bl__session_say(session, "the driver was asked to stop");
   }
   const bl_resume_t *resume = session->options->resume;
@@ -107,8 +107,8 @@ static void finish(bl__session_t *session, int exit_code) {
                     resume->path, (unsigned long long)resume->step, (long long)session->options->job->train.steps);
   }
   bl_ctl_summary_print_line(session->summary, stderr);
-  if (session->interrupted) {
-    session->exit_code = bl_status_exit_code(BL_CANCELLED);
+  if (session->early_code != 0) {
+    session->exit_code = session->early_code;
     return; // the response to our stop request ends the session
   }
   if (session->options->summary) {
@@ -135,12 +135,24 @@ static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   session->planned = true;
 }
 
+// Stops the run as Ctrl-C does, so that its steps are saved: the disk of the report, or whoever reads it, may be gone
+// while that of the checkpoints is fine.
+static void lose_report(bl__session_t *session, const bl_error_t *err) {
+  bl_ctl_report_destroy(session->report);
+  session->report = NULL;
+  bl__session_say(session, "%s; %s", err->text,
+                  session->fleet != NULL ? "stopping after this step" : "detached, and the driver continues");
+  if (session->early_code == 0) {
+    session->exit_code = session->early_code = bl_status_exit_code(err->status);
+    bl__session_stop(session);
+  }
+}
+
 static void on_step(const bl_ctl_step_t *step, void *context) {
   bl__session_t *session = context;
   bl_error_t err;
   if (session->report != NULL && bl_ctl_report_step(session->report, step, &err) != BL_OK) {
-    bl__session_fail_with(session, &err);
-    return;
+    lose_report(session, &err);
   }
   bl_ctl_summary_step(session->summary, step);
   bl_ctl_progress_step(session->progress, step, bl_clock_now_ns());
@@ -154,8 +166,7 @@ static void on_validation(const bl_ctl_validation_t *validation, void *context) 
   bl__session_t *session = context;
   bl_error_t err;
   if (session->report != NULL && bl_ctl_report_validation(session->report, validation, &err) != BL_OK) {
-    bl__session_fail_with(session, &err);
-    return;
+    lose_report(session, &err);
   }
   bl_ctl_summary_validation(session->summary, validation);
   bl_ctl_progress_validation(session->progress, validation, bl_clock_now_ns());
@@ -227,7 +238,7 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
   bl__session_t *session = context;
   bool again = session->interrupted;
   session->interrupted = true;
-  session->exit_code = bl_status_exit_code(BL_CANCELLED);
+  session->exit_code = session->early_code = bl_status_exit_code(BL_CANCELLED);
   if (!again && session->fleet != NULL && session->driver == NULL) {
     bl__session_say(session, "stopped before the first step");
   }
@@ -236,7 +247,7 @@ static void interrupted(bl_signal_t *signal, int number, void *context) {
   } else if (session->fleet == NULL) {
     bl__session_say(session, "detached; the driver continues");
     bl__session_end(session, BL_CTL_END_WAIT, 0);
-  } else if (!session->ending) {
+  } else if (!session->ending && !session->stopping) {
     bl__session_say(session, "stopping after this step; Ctrl-C again stops at once");
     bl__session_stop(session);
   }
@@ -335,7 +346,7 @@ int bl_ctl_session_run(const bl_ctl_session_options_t *options) {
     bl_loop_run(session.loop);
     bl_ctl_progress_finish(session.progress);
     const bool stepped = bl_ctl_summary_steps(session.summary) > 0;
-    if (session.interrupted && !session.finished && stepped) {
+    if (session.early_code != 0 && !session.finished && stepped) {
       bl_ctl_summary_print_line(session.summary, stderr);
     } else if (session.interrupted && !stepped && session.fleet != NULL && session.driver != NULL) {
       bl__session_say(&session, "stopped before the first step");

@@ -128,7 +128,7 @@ static void profile_answered(const bl_error_t *err, void *context) {
   bl__session_t *session = context;
   session->tracing = false;
   bl_ctl_profiling_trace_end(session->profiling, err->status == BL_OK);
-  if (session->finished && !session->ending && !session->interrupted) {
+  if (session->finished && !session->ending && session->early_code == 0) {
     finish_profile(session);
   }
 }

@@ -36,7 +36,7 @@ typedef struct bl__session {
   bl_ctl_fleet_t *fleet;   // NULL: another process started the driver
   bl_ctl_driver_t *driver; // NULL until it is ready
   bl_ctl_startup_progress_t *startup;
-  bl_ctl_report_t *report; // NULL when none was asked for
+  bl_ctl_report_t *report; // NULL when none was asked for, or it could not be written
   bl_ctl_progress_t *progress;
   bl_ctl_summary_t *summary;
   bl_ctl_step_timeline_t *timeline;
@@ -44,6 +44,7 @@ typedef struct bl__session {
   bool tracing;                  // a trace for `profiling` is in progress
   bool planned, finished, failing, guessing, stopping, ending, interrupted;
   int exit_code;
+  int early_code;                    // exit code of a run that this session stops before its last step; 0: it does not
   char failure[BL_ERROR_TEXT_BYTES]; // message of a failure that waits for its cause
 } bl__session_t;
 
