@@ -144,6 +144,15 @@ void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, i
   }
 }
 
+int64_t bl_tokens_value(const bl_tokens_t *tokens, uint64_t position) {
+  const run_t run = find_run(tokens, position, 1);
+  uint64_t value = run.is_signed && run.bytes[run.width - 1] >= 0x80 ? UINT64_MAX : 0;
+  for (int i = (int)run.width - 1; i >= 0; i--) {
+    value = value << 8 | run.bytes[i];
+  }
+  return (int64_t)value;
+}
+
 uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint32_t vocab) {
   for (uint64_t done = 0; done < count;) {
     run_t run = find_run(tokens, first + done, count - done);

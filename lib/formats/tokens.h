@@ -48,6 +48,9 @@ BL_MUST_USE bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_
 // below 0 read as INT32_MAX, which no vocabulary contains.
 void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out);
 
+// Returns the token at `position` of the stream as the file has it, for messages.
+int64_t bl_tokens_value(const bl_tokens_t *tokens, uint64_t position);
+
 #define BL_TOKENS_NONE UINT64_MAX
 // Returns the position of the first token >= vocab in first .. first + count - 1, or BL_TOKENS_NONE.
 uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint32_t vocab);

@@ -134,6 +134,9 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
       if (status == BL_OK && job->data.format == BL_JOB_FORMAT_BIN) {
         status = check_raw(&dataset->files[n], &dataset->parts[n], keys[l], dataset->vocab, err);
       }
+      if (status == BL_OK && lists[l]->count > 1 && dataset->parts[n].count == 0) {
+        status = bl_job_fail(job, err, keys[l], "%s: has no tokens; take it off the list", dataset->files[n].path);
+      }
       if (status != BL_OK) {
         return status;
       }
@@ -261,10 +264,14 @@ bl_status_t bl_dataset_fail_token(const bl_dataset_t *dataset, const bl_tokens_t
   bl_token_place_t place = bl_tokens_place(tokens, position);
   const size_t part = (size_t)(tokens->parts - dataset->parts) + place.part;
   const bl_dataset_file_t *file = &dataset->files[dataset->part_files[part]];
-  int32_t value;
-  bl_tokens_read(tokens, position, 1, &value);
+  const int64_t value = bl_tokens_value(tokens, position);
+  if (value < 0) {
+    return bl_error_set(err, BL_INVALID,
+                        "%s: byte %" PRIu64 ": token %" PRId64 " is negative; tokens count from 0 to model.vocab - 1",
+                        file->path, place.offset_bytes, value);
+  }
   return bl_error_set(err, BL_INVALID,
-                      "%s: byte %" PRIu64 ": token %" PRId32 " is not below model.vocab, which is %" PRIu32, file->path,
+                      "%s: byte %" PRIu64 ": token %" PRId64 " is not below model.vocab, which is %" PRIu32, file->path,
                       place.offset_bytes, value, dataset->vocab);
 }
 

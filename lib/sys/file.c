@@ -19,9 +19,10 @@ static bl_status_t fail(bl_error_t *err, const char *verb, const char *path) {
   return bl_error_set(err, bl_status_from_errno(cause), "%s: cannot %s: %s", path, verb, strerror(cause));
 }
 
-// Opens `path` for reading and checks that it is a regular file. Sets *fd and *size_bytes only on success.
+// Opens `path` for reading and checks that it is a regular file. Sets *fd and *size_bytes only on success. Without
+// O_NONBLOCK, the open of a named pipe would wait for a writer.
 static bl_status_t open_regular(const char *path, int *fd, size_t *size_bytes, bl_error_t *err) {
-  int opened = open(path, O_RDONLY | O_CLOEXEC);
+  int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (opened < 0) {
     return fail(err, "open", path);
   }
@@ -33,8 +34,10 @@ static bl_status_t open_regular(const char *path, int *fd, size_t *size_bytes, b
   }
   if (!S_ISREG(info.st_mode)) {
     close(opened);
-    return bl_error_set(err, BL_INVALID, "%s: not a regular file", path);
+    return bl_error_set(err, BL_INVALID, "%s: not a regular file%s", path,
+                        S_ISFIFO(info.st_mode) ? " but a named pipe, which cannot be mapped; write it to a file" : "");
   }
+  (void)fcntl(opened, F_SETFL, 0); // reads block again
   *fd = opened;
   *size_bytes = (size_t)info.st_size;
   return BL_OK;

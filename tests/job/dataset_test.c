@@ -94,7 +94,7 @@ static int make_folder(void **state) {
 
 static int remove_folder(void **state) {
   (void)state;
-  static const char *const names[] = {"a", "b", "m.bin", "m.idx"};
+  static const char *const names[] = {"a", "b", "m.bin", "m.idx", "empty"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     char path[64];
     snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -263,6 +263,46 @@ static void bad_mixtures_and_indices_are_refused(void **state) {
           "/m.bin: does not belong to its index");
 }
 
+static void files_without_tokens_are_refused(void **state) {
+  (void)state;
+  char path[64];
+  snprintf(path, sizeof path, "%s/empty", folder);
+  write_file(path, "", 0);
+  refuses(&model, sets_of("data.train=[%s/b, %s/empty]", folder, folder), BL_INVALID,
+          "/empty: has no tokens; take it off the list");
+  refuses(&model, sets_of("data.validation=[%s/empty, %s/b]", folder, folder), BL_INVALID, "data.validation: ");
+  refuses(&model, sets_of("data.train=%s/empty", folder), BL_INVALID, "0 tokens are too few for one window");
+}
+
+// Of int32 and int64 files, the only ones that can hold a token that no uint32 is.
+static void tokens_are_named_as_the_file_has_them(void **state) {
+  (void)state;
+  static const struct {
+    unsigned type;
+    size_t width;
+    int64_t token;
+    const char *message;
+  } cases[] = {
+      {3, 2, -2, "/m.bin: byte 10: token -2 is negative"},
+      {4, 4, -1, "/m.bin: byte 20: token -1 is negative"},
+      {4, 4, INT32_MAX, "token 2147483647 is not below model.vocab, which is 256"},
+      {5, 8, INT64_MIN, "/m.bin: byte 40: token -9223372036854775808 is negative"},
+      {5, 8, (int64_t)1 << 40, "token 1099511627776 is not below model.vocab"},
+  };
+  const uint32_t lengths[] = {40};
+  const uint64_t firsts[] = {0, 1};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    uint8_t index[256], tokens[40 * 8] = {0};
+    char path[64];
+    snprintf(path, sizeof path, "%s/m.idx", folder);
+    write_file(path, index, megatron_write(index, cases[i].type, cases[i].width, lengths, 1, firsts, 2));
+    megatron_put(tokens, 5 * cases[i].width, (uint64_t)cases[i].token, cases[i].width);
+    snprintf(path, sizeof path, "%s/m.bin", folder);
+    write_file(path, tokens, 40 * cases[i].width);
+    refuses(&model, sets_of("data.format=megatron\ndata.train=%s/m", folder), BL_INVALID, cases[i].message);
+  }
+}
+
 static void windows_between_samples_are_left_to_the_reader(void **state) {
   (void)state;
   char path[] = "/tmp/ballast-tokens-XXXXXX";
@@ -324,6 +364,8 @@ int main(void) {
       cmocka_unit_test(text_is_read_whole),
       cmocka_unit_test(the_end_or_files_are_held_out),
       cmocka_unit_test(bad_data_is_refused),
+      cmocka_unit_test(files_without_tokens_are_refused),
+      cmocka_unit_test(tokens_are_named_as_the_file_has_them),
       cmocka_unit_test(windows_between_samples_are_left_to_the_reader),
       cmocka_unit_test(raw_tokens_of_four_bytes_are_not_read_as_two),
       cmocka_unit_test(weights_mix_files),
