@@ -36,4 +36,8 @@ BL_MUST_USE bl_status_t bl_hf_config_parse(bl_model_t *model, const char *bytes,
 // BL_EXHAUSTED.
 BL_MUST_USE bl_status_t bl_hf_config_write(const bl_model_t *model, char **text, size_t *text_bytes, bl_error_t *err);
 
+// Checks that a model which a file describes computes what `wanted` does. Lengths of sequences (`seq`, `positions`) may
+// differ. BL_INVALID names the first key of config.json that would be written otherwise, and both values. BL_EXHAUSTED.
+BL_MUST_USE bl_status_t bl_hf_config_compare(const bl_model_t *found, const bl_model_t *wanted, bl_error_t *err);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "base/words.h"
+#include "formats/hf_config.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -10,15 +11,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STATE_LIMIT_BYTES (256u << 20) // about 100 bytes per tensor: two million tensors
+#define STATE_LIMIT_BYTES  (256u << 20) // about 100 bytes per tensor: two million tensors
+#define CONFIG_FILE        "config.json"
+#define CONFIG_LIMIT_BYTES (1u << 20)
+
+static const char *const suffixes[] = {
+#define X(identifier, suffix) [identifier] = (suffix),
+    BL_CHECKPOINT_PART_TABLE(X)
+#undef X
+};
 
 const char *bl_checkpoint_tensor_name(const bl_parameter_t *parameter, bl_checkpoint_part_t part,
                                       char name[BL_CHECKPOINT_NAME_BYTES]) {
-  static const char *const suffixes[] = {
-#define X(identifier, suffix) [identifier] = (suffix),
-      BL_CHECKPOINT_PART_TABLE(X)
-#undef X
-  };
   snprintf(name, BL_CHECKPOINT_NAME_BYTES, "%s%s", parameter->name, suffixes[part]);
   return name;
 }
@@ -211,8 +215,82 @@ static bl_status_t find(const bl_checkpoint_t *checkpoint, const bl_parameter_t 
   return BL_OK;
 }
 
+// Checks that the model which the checkpoint describes is the one to train: tensors of the same names and shapes may be
+// computed otherwise, with another number of heads for example.
+static bl_status_t check_config(const bl_checkpoint_t *checkpoint, const bl_model_t *model, bl_error_t *err) {
+  char path[PATH_MAX], *bytes;
+  size_t size_bytes;
+  bl_model_t described;
+  bl_status_t status = path_of(checkpoint, CONFIG_FILE, path, err);
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_file_read(path, CONFIG_LIMIT_BYTES, &bytes, &size_bytes, err);
+  if (status == BL_NOT_FOUND) {
+    return bl_error_set(err, BL_DATA_LOSS, "%s: is missing from the checkpoint", path);
+  }
+  if (status != BL_OK) {
+    return status;
+  }
+  status = bl_hf_config_parse(&described, bytes, size_bytes, err);
+  free(bytes);
+  if (status != BL_OK) {
+    bl_error_prefix(err, "%s", path);
+    return status;
+  }
+  bl_error_t fault;
+  status = bl_hf_config_compare(&described, model, &fault);
+  return status == BL_OK
+             ? BL_OK
+             : bl_error_set(err, status,
+                            "%s: %s; give the job the model of the checkpoint, or begin anew without --resume", path,
+                            fault.text);
+}
+
+// Finds the parameter that a tensor of a checkpoint is a part of.
+static bool is_of_model(const char *tensor, const bl_model_t *model) {
+  char name[BL_CHECKPOINT_NAME_BYTES];
+  bl_parameter_t parameter;
+  snprintf(name, sizeof name, "%s", tensor);
+  for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
+    const size_t length = strlen(name), suffix = strlen(suffixes[part]);
+    if (suffix > 0 && length > suffix && strcmp(name + length - suffix, suffixes[part]) == 0) {
+      name[length - suffix] = '\0';
+      break;
+    }
+  }
+  return bl_parameter_find(model, name, &parameter);
+}
+
+// Checks that the model has every tensor of the checkpoint: the next checkpoint would lack the others. All that it needs
+// have been found, so that numbers tell in nearly every case.
+static bl_status_t check_no_more(const bl_checkpoint_t *checkpoint, const bl_model_t *model, bl_error_t *err) {
+  size_t count = 0;
+  for (size_t i = 0; i < checkpoint->shard_count; i++) {
+    count += checkpoint->shards[i].index.count;
+  }
+  if (count == (size_t)bl_parameter_count(model) * BL_CHECKPOINT_PARTS) {
+    return BL_OK;
+  }
+  for (size_t i = 0; i < checkpoint->shard_count; i++) {
+    const bl_checkpoint_shard_t *shard = &checkpoint->shards[i];
+    for (size_t k = 0; k < shard->index.count; k++) {
+      if (!is_of_model(shard->index.tensors[k].name, model)) {
+        return bl_error_set(err, BL_INVALID,
+                            "%s/%s: tensor '%s' is none of the job's model: a checkpoint of another model",
+                            checkpoint->folder, shard->file->name, shard->index.tensors[k].name);
+      }
+    }
+  }
+  return BL_OK;
+}
+
 bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_model_t *model, bl_error_t *err) {
   uint32_t count = bl_parameter_count(model);
+  bl_status_t checked = check_config(checkpoint, model, err);
+  if (checked != BL_OK) {
+    return checked;
+  }
   for (uint32_t i = 0; i < count; i++) {
     bl_parameter_t parameter = bl_parameter_get(model, i);
     for (int part = 0; part < BL_CHECKPOINT_PARTS; part++) {
@@ -223,7 +301,7 @@ bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_mode
       }
     }
   }
-  return BL_OK;
+  return check_no_more(checkpoint, model, err);
 }
 
 static const bl_checkpoint_tensor_t *noted(const bl_checkpoint_file_t *file, const char *tensor) {

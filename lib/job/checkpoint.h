@@ -61,8 +61,9 @@ typedef struct bl_checkpoint {
 BL_MUST_USE bl_status_t bl_checkpoint_open(bl_checkpoint_t *checkpoint, const char *folder, bl_error_t *err);
 void bl_checkpoint_close(bl_checkpoint_t *checkpoint); // a zeroed one is fine
 
-// Checks that every parameter of `model` exists with its moments and shape. BL_INVALID names file and tensor, what was
-// found and what the model needs.
+// Checks that config.json describes `model` (bl_hf_config_compare), that every parameter of it exists with its moments
+// and shape, and no other tensor. BL_INVALID names file and key or tensor, what was found and what the model needs.
+// BL_DATA_LOSS: config.json is missing.
 BL_MUST_USE bl_status_t bl_checkpoint_check(const bl_checkpoint_t *checkpoint, const bl_model_t *model,
                                             bl_error_t *err);
 

@@ -19,8 +19,8 @@ typedef struct bl_resume {
   int64_t tensor_parts, data_parts;
 } bl_resume_t;
 
-// Finds the newest checkpoint and checks what can be checked from its headers: format, sizes, the seed, and that every
-// tensor of the model exists with its moments and shape. With `thorough` also every checksum, for which it reads
+// Finds the newest checkpoint and checks what can be checked from its headers: format, sizes, the seed, and that it is
+// one of `model` (bl_checkpoint_check). With `thorough` also every checksum, for which it reads
 // everything. BL_NOT_FOUND: there is none; BL_INVALID: no checkpoint.folder, another model or seed; otherwise as
 // bl_checkpoint_open.
 BL_MUST_USE bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,

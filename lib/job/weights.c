@@ -207,6 +207,42 @@ static bl_status_t check_tied_head(const bl_weights_t *weights, const bl_model_t
                       head.file->path, embedding.name);
 }
 
+static bool ends_with(const char *text, const char *end) {
+  const size_t length = strlen(text), end_length = strlen(end);
+  return length >= end_length && strcmp(text + length - end_length, end) == 0;
+}
+
+// Buffers that versions of transformers have saved beside the weights, and which it computes anew: frequencies of rotary
+// positions, and masks of GPT-2.
+static bool is_buffer(const char *name, const bl_model_t *model) {
+  return model->family == BL_FAMILY_LLAMA ? ends_with(name, "rotary_emb.inv_freq")
+                                          : ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias");
+}
+
+// Checks that the model has every tensor of the folder, or that it needs none. check_tied_head has seen a tied head.
+static bl_status_t check_no_more(const bl_weights_t *weights, const bl_model_t *model, bl_error_t *err) {
+  size_t count = 0;
+  for (size_t i = 0; i < weights->file_count; i++) {
+    count += weights->files[i].index.count;
+  }
+  for (size_t i = 0; i < weights->file_count && count != bl_parameter_count(model); i++) {
+    const bl_weights_file_t *file = &weights->files[i];
+    for (size_t k = 0; k < file->index.count; k++) {
+      const bl_tensor_entry_t *entry = &file->index.tensors[k];
+      bl_parameter_t parameter;
+      char shape[BL_SHAPE_TEXT];
+      if (!bl_parameter_find(model, entry->name, &parameter) && !is_buffer(entry->name, model) &&
+          !(model->tied && strcmp(entry->name, "lm_head.weight") == 0)) {
+        return bl_error_set(err, BL_INVALID,
+                            "%s: tensor '%s' of shape %s is none of the %" PRIu32
+                            "-layer model that config.json describes; correct config.json, or remove the tensor",
+                            file->path, entry->name, bl_shape_format(entry->shape, entry->rank, shape), model->layers);
+      }
+    }
+  }
+  return BL_OK;
+}
+
 bl_status_t bl_weights_check(const bl_weights_t *weights, const bl_model_t *model, bl_error_t *err) {
   uint32_t count = bl_parameter_count(model);
   for (uint32_t i = 0; i < count; i++) {
@@ -217,7 +253,8 @@ bl_status_t bl_weights_check(const bl_weights_t *weights, const bl_model_t *mode
       return status;
     }
   }
-  return check_tied_head(weights, model, err);
+  bl_status_t status = check_tied_head(weights, model, err);
+  return status == BL_OK ? check_no_more(weights, model, err) : status;
 }
 
 static float from_bits(uint32_t bits) {

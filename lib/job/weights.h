@@ -31,8 +31,9 @@ typedef struct bl_weights {
 BL_MUST_USE bl_status_t bl_weights_open(bl_weights_t *weights, const char *folder, bl_error_t *err);
 void bl_weights_close(bl_weights_t *weights); // a zeroed one is fine
 
-// Checks that every parameter of `model` exists with its shape and a dtype that can be read, and that a head in the file
-// of a tied model is a copy of the embedding. BL_INVALID and BL_UNIMPLEMENTED name the tensor, its file, what was found and what was expected.
+// Checks that every parameter of `model` exists with its shape and a dtype that can be read, that a head in the file of
+// a tied model is a copy of the embedding, and that there are no other tensors but buffers that transformers computes
+// anew. BL_INVALID and BL_UNIMPLEMENTED name the tensor, its file, what was found and what was expected.
 BL_MUST_USE bl_status_t bl_weights_check(const bl_weights_t *weights, const bl_model_t *model, bl_error_t *err);
 
 // Reads elements first .. first + count - 1 of a parameter into values [count], in the file's element order (the shape

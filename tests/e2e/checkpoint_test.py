@@ -292,12 +292,62 @@ def test_refusals(folder):
     inline = {"init": None, "family": "gpt2", "layers": 3, "hidden": 64, "heads": 4, "vocab": 101, "seq": 32}
     other = write_job(folder, "other.yaml", model=inline, train=TRAIN, checkpoint={"folder": place})
     done = run(folder, other, report, "--resume", expect=2)
-    assert "tensor 'transformer.wte.weight' has shape [101, 48], the model needs [101, 64]" in done.stderr, done.stderr
+    assert f"{good}/config.json: n_embd is 48, the job's model has 64; give the job the model of the" in done.stderr, done.stderr
     done = run(folder, job, report, "--set", f"checkpoint.folder={report}/below-a-file", expect=2)
     assert "checkpoint.folder: " in done.stderr and "Not a directory" in done.stderr, done.stderr
     done = run(folder, job, report, "--resume", "--set", "train.seed=5", expect=2)
     assert "seed" in done.stderr, done.stderr
     print("ok refused: another shape, another seed")
+    test_other_models(folder)
+    test_tensors_too_many(folder, good)
+
+
+def test_other_models(folder):
+    """Models that read every tensor that they need from the checkpoint, and would train something else."""
+    place, report = f"{folder}/models", f"{folder}/models.jsonl"
+    own = {"init": None, "family": "llama", "layers": 4, "hidden": 48, "heads": 4, "kv_heads": 2, "ffn": 64, "vocab": 101,
+           "seq": 32}
+
+    def resume(expect=2, **model):
+        other = write_job(folder, "models.yaml", model={**own, **model}, train=TRAIN, checkpoint={"folder": place})
+        return run(folder, other, report, "--resume", "--steps", "2", expect=expect).stderr
+
+    run(folder, write_job(folder, "models.yaml", model=own, train=TRAIN, checkpoint={"folder": place}), report, "--steps", "2")
+    for model, message in (({"layers": 2}, "num_hidden_layers is 4, the job's model has 2"),
+                           ({"tied": True}, "tie_word_embeddings is false, the job's model has true"),
+                           ({"heads": 8, "kv_heads": 4}, "num_attention_heads is 4, the job's model has 8")):
+        assert message in (said := resume(**model)), said
+    with open(f"{place}/step-000002/config.json") as file:
+        config = json.load(file)
+    for change, message in (({"rope_theta": 500.0, "rope_parameters": None}, "rope_theta is 10000, the job's model has 500"),
+                            ({"rms_norm_eps": 1e-6}, "rms_norm_eps is 1e-05, the job's model has 1e-06"),
+                            ({"model_type": "mistral", "sliding_window": 8}, 'model_type is "llama", the job\'s model has "mistral"')):
+        with open(f"{folder}/other.json", "w") as file:
+            json.dump({**config, **change}, file)
+        assert message in (said := resume(**{key: None for key in own if key != "seq"}, config=f"{folder}/other.json")), said
+    said = resume(expect=0, seq=16)  # which this model may be trained with, too
+    assert checkpoints(place) == ["step-000002"], said
+    print("ok refused: models that compute something else from the same tensors")
+
+
+def test_tensors_too_many(folder, good):
+    """A checkpoint whose config.json, changed together with the state, leaves out a layer of its files."""
+    place, report = f"{folder}/many", f"{folder}/many.jsonl"
+    shutil.copytree(good, f"{place}/step-000004")
+    for name, change in (("ballast.json", lambda it: it["files"].pop("config.json")), ("config.json", lambda it: it.update(n_layer=2))):
+        with open(f"{place}/step-000004/{name}") as file:
+            content = json.load(file)
+        change(content)
+        with open(f"{place}/step-000004/{name}", "w") as file:
+            json.dump(content, file)
+    less = {"init": None, "family": "gpt2", "layers": 2, "hidden": 48, "heads": 4, "vocab": 101, "seq": 32, "ffn": 192}
+    job = write_job(folder, "many.yaml", model=less, train=TRAIN, checkpoint={"folder": place})
+    done = run(folder, job, report, "--resume", expect=2)
+    assert "tensor 'transformer.h.2." in done.stderr and "is none of the job's model" in done.stderr, done.stderr
+    folder_of_weights = write_job(folder, "many.yaml", model={"init": f"{place}/step-000004"}, train=TRAIN)
+    done = run(folder, folder_of_weights, report, expect=2)
+    assert "is none of the 2-layer model that config.json describes" in done.stderr, done.stderr
+    print("ok refused: tensors that the model does not have")
 
 
 def test_small_disk(folder, reference):

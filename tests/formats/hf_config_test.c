@@ -311,7 +311,46 @@ static void what_is_written_is_read_as_the_same_model(void **state) {
     char *text = write(&model);
     const bl_model_t again = parse(text);
     expect_model(&again, &model, texts[i]);
+    bl_model_t shorter = again;
+    shorter.seq = 5;
+    if (bl_hf_config_compare(&shorter, &model, &err) != BL_OK) {
+      fail_msg("%s: %s", texts[i], err.text);
+    }
     free(text);
+  }
+}
+
+static void what_computes_otherwise_differs(void **state) {
+  (void)state;
+  static const struct {
+    const char *found, *wanted, *message;
+  } cases[] = {
+      {"{" GPT2 "}", "{" LLAMA "}", "model_type is \"gpt2\", the job's model has \"llama\""},
+      {"{" LLAMA "}", "{" MISTRAL "}", "model_type is "},
+      {"{" GPT2 "}", "{" GPT2 ",\"layer_norm_epsilon\":1e-6}",
+       "layer_norm_epsilon is 1e-05, the job's model has 1e-06"},
+      {"{" LLAMA "}", "{" LLAMA ",\"tie_word_embeddings\":true}",
+       "tie_word_embeddings is false, the job's model has true"},
+      {"{" LLAMA "}", "{" LLAMA ",\"rope_theta\":77}", "rope_theta is 10000, the job's model has 77"},
+      {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}",
+       "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}", "factor is 2, the job's model has 4"},
+      {"{" LLAMA "}", "{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":4}}",
+       "rope_type is \"default\", the job's model has \"linear\""},
+      {"{" MISTRAL ",\"sliding_window\":8}", "{" MISTRAL ",\"sliding_window\":9}",
+       "sliding_window is 8, the job's model has 9"},
+      {"{" PHI3 "}", "{" PHI3 ",\"partial_rotary_factor\":0.5}", "partial_rotary_factor is "},
+      {"{" GEMMA2 "}", "{" GEMMA2 ",\"attn_logit_softcapping\":null}",
+       "attn_logit_softcapping is 50, the job's model has null"},
+  };
+  for (size_t i = 0; i < 2 * (sizeof cases / sizeof cases[0]); i++) {
+    const bool swapped = i % 2 == 1;
+    const char *texts[] = {cases[i / 2].found, cases[i / 2].wanted};
+    const bl_model_t found = parse(texts[swapped]), wanted = parse(texts[!swapped]);
+    bl_error_t err = {0};
+    bl_status_t status = bl_hf_config_compare(&found, &wanted, &err);
+    if (status != BL_INVALID || (!swapped && strstr(err.text, cases[i / 2].message) == NULL)) {
+      fail_msg("%s, %s: %s '%s'", texts[swapped], texts[!swapped], bl_status_name(status), err.text);
+    }
   }
 }
 
@@ -680,6 +719,7 @@ int main(void) {
       cmocka_unit_test(other_mathematics_is_refused_by_name),
       cmocka_unit_test(malformed_files_are_refused),
       cmocka_unit_test(what_is_written_is_read_as_the_same_model),
+      cmocka_unit_test(what_computes_otherwise_differs),
       cmocka_unit_test(all_positions_of_gpt2_are_written),
       cmocka_unit_test(rotations_are_read),
       cmocka_unit_test(rotations_of_gemma3_are_of_layers),

@@ -103,6 +103,11 @@ static void another_model_is_refused_by_tensor(void **state) {
   other.tied = false;
   assert_int_equal(bl_weights_check(&weights, &other, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "lm_head.weight"));
+  other = tiny;
+  other.layers = 1;
+  assert_int_equal(bl_weights_check(&weights, &other, &err), BL_INVALID);
+  assert_non_null(strstr(err.text, "tensor 'transformer.h.1."));
+  assert_non_null(strstr(err.text, "is none of the 1-layer model that config.json describes; correct config.json"));
   bl_weights_close(&weights);
 }
 
@@ -210,10 +215,9 @@ static void every_half_is_converted(void **state) {
 }
 
 // In a file of its own, beside the model of single-f16.
-static void write_head(const char *folder, const uint8_t *bytes, size_t size) {
+static void write_beside(const char *folder, const char *name, const uint8_t *bytes, size_t size) {
   bl_error_t err = {0};
-  bl_tensor_entry_t tensor = {
-      .name = "lm_head.weight", .dtype = BL_TENSOR_F16, .rank = 2, .shape = {tiny.vocab, tiny.hidden}};
+  bl_tensor_entry_t tensor = {.name = name, .dtype = BL_TENSOR_F16, .rank = 2, .shape = {tiny.vocab, tiny.hidden}};
   char *header;
   size_t header_bytes;
   assert_int_equal(bl_safetensors_write_header(&tensor, 1, &header, &header_bytes, &err), BL_OK);
@@ -222,7 +226,7 @@ static void write_head(const char *folder, const uint8_t *bytes, size_t size) {
   assert_non_null(file);
   memcpy(file, header, header_bytes);
   memcpy(file + header_bytes, bytes, size);
-  write_file(folder, "head.safetensors", file, header_bytes + size);
+  write_file(folder, "beside.safetensors", file, header_bytes + size);
   free(file);
   free(header);
 }
@@ -250,17 +254,51 @@ static void the_head_of_a_tied_model_is_a_copy(void **state) {
   snprintf(link, sizeof link, "%s/body.safetensors", folder);
   assert_int_equal(symlink(GOLDEN "single-f16/model.safetensors", link), 0);
   const char *index = "{\"weight_map\": {\"transformer.wte.weight\": \"body.safetensors\", "
-                      "\"lm_head.weight\": \"head.safetensors\"}}";
+                      "\"lm_head.weight\": \"beside.safetensors\"}}";
   write_file(folder, "model.safetensors.index.json", index, strlen(index));
-  write_head(folder, bytes, table->size_bytes);
+  write_beside(folder, "lm_head.weight", bytes, table->size_bytes);
   assert_int_equal(check_folder(folder, &err), BL_OK);
   bytes[table->size_bytes - 1] ^= 1;
-  write_head(folder, bytes, table->size_bytes);
+  write_beside(folder, "lm_head.weight", bytes, table->size_bytes);
   assert_int_equal(check_folder(folder, &err), BL_INVALID);
-  assert_non_null(strstr(err.text, "head.safetensors: tensor 'lm_head.weight' is not 'transformer.wte.weight'"));
+  assert_non_null(strstr(err.text, "beside.safetensors: tensor 'lm_head.weight' is not 'transformer.wte.weight'"));
   free(bytes);
   bl_weights_close(&whole);
-  remove_file(folder, "head.safetensors");
+  remove_file(folder, "beside.safetensors");
+  remove_file(folder, "body.safetensors");
+  remove_file(folder, "model.safetensors.index.json");
+  assert_int_equal(rmdir(folder), 0);
+}
+
+// Old files of GPT-2 have the masks of attention; what else the model does not have would be dropped without a word.
+static void buffers_are_left_out_and_other_tensors_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    bl_status_t expected;
+  } cases[] = {{"transformer.h.1.attn.bias", BL_OK},
+               {"h.0.attn.masked_bias", BL_OK},
+               {"transformer.h.2.mlp.c_fc.bias", BL_INVALID},
+               {"model.layers.0.self_attn.q_proj.bias", BL_INVALID}};
+  char folder[64], link[512];
+  uint8_t bytes[2 * 11 * 8] = {0};
+  make_folder(folder);
+  snprintf(link, sizeof link, "%s/body.safetensors", folder);
+  assert_int_equal(symlink(GOLDEN "single-f16/model.safetensors", link), 0);
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    char index[256];
+    bl_error_t err = {0};
+    snprintf(index, sizeof index,
+             "{\"weight_map\": {\"transformer.wte.weight\": \"body.safetensors\", \"%s\": \"beside.safetensors\"}}",
+             cases[i].name);
+    write_file(folder, "model.safetensors.index.json", index, strlen(index));
+    write_beside(folder, cases[i].name, bytes, sizeof bytes);
+    const bl_status_t status = check_folder(folder, &err);
+    if (status != cases[i].expected || (status != BL_OK && strstr(err.text, cases[i].name) == NULL)) {
+      fail_msg("%s: %s '%s'", cases[i].name, bl_status_name(status), err.text);
+    }
+  }
+  remove_file(folder, "beside.safetensors");
   remove_file(folder, "body.safetensors");
   remove_file(folder, "model.safetensors.index.json");
   assert_int_equal(rmdir(folder), 0);
@@ -274,6 +312,7 @@ int main(void) {
       cmocka_unit_test(broken_folders_are_refused),
       cmocka_unit_test(every_half_is_converted),
       cmocka_unit_test(the_head_of_a_tied_model_is_a_copy),
+      cmocka_unit_test(buffers_are_left_out_and_other_tensors_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
