@@ -195,8 +195,9 @@ bool bl_job_given(const bl_job_t *job, const char *key);
 // Returns the table of all keys, for help, documentation and completion.
 const bl_option_table_t *bl_job_options(void);
 
-const char *bl_job_schedule_name(bl_job_schedule_t schedule); // "eager-1f1b"
-const char *bl_job_data_path_name(bl_job_data_path_t path);   // "cuda-ipc"
+const char *bl_job_schedule_name(bl_job_schedule_t schedule);    // "eager-1f1b"
+const char *bl_job_attention_name(bl_job_attention_t attention); // "flash"
+const char *bl_job_data_path_name(bl_job_data_path_t path);      // "cuda-ipc"
 // Returns the data path of blocks: balance.require if it is given, else balance.data_path.
 bl_job_data_path_t bl_job_block_path(const bl_job_t *job);
 // Returns the data path of tensors between stages: nccl if that is required, else balance.data_path.

@@ -589,6 +589,10 @@ const char *bl_job_schedule_name(bl_job_schedule_t schedule) {
   return schedules[schedule];
 }
 
+const char *bl_job_attention_name(bl_job_attention_t attention) {
+  return attentions[attention];
+}
+
 const char *bl_job_data_path_name(bl_job_data_path_t path) {
   return data_paths[path];
 }

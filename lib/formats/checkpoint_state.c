@@ -127,6 +127,10 @@ static bl_status_t read_state(bl_checkpoint_state_t *state, json_t *document, bl
   const json_t *parts = json_object_get(document, "data_parts");
   state->seed = json_integer_value(seed);
   state->data_parts = json_is_integer(parts) ? json_integer_value(parts) : 1;
+  const json_t *slices = json_object_get(document, "slices");
+  state->slices = json_is_integer(slices) ? json_integer_value(slices) : 0;
+  state->attention = json_string_value(json_object_get(document, "attention"));
+  state->attention = state->attention != NULL ? state->attention : "";
   state->writer = json_string_value(json_object_get(document, "ballast"));
   state->writer = state->writer != NULL ? state->writer : "";
   state->files = calloc(json_object_size(files), sizeof *state->files);
@@ -216,10 +220,10 @@ static bool has_tiles(const bl_checkpoint_state_t *state) {
 bl_status_t bl_checkpoint_state_write(const bl_checkpoint_state_t *state, char **text, size_t *text_bytes,
                                       bl_error_t *err) {
   json_t *files = json_object();
-  json_t *document =
-      json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:o}", "format", FORMAT, "version", has_tiles(state) ? 2 : 1, "ballast",
-                state->writer, "step", (json_int_t)state->step, "seed", (json_int_t)state->seed, "data_parts",
-                (json_int_t)state->data_parts, "files", files);
+  json_t *document = json_pack("{s:s, s:i, s:s, s:I, s:I, s:I, s:I, s:s, s:o}", "format", FORMAT, "version",
+                               has_tiles(state) ? 2 : 1, "ballast", state->writer, "step", (json_int_t)state->step,
+                               "seed", (json_int_t)state->seed, "data_parts", (json_int_t)state->data_parts, "slices",
+                               (json_int_t)state->slices, "attention", state->attention, "files", files);
   bool good = document != NULL &&
               (state->tensor_parts <= 1 ||
                json_object_set_new(document, "tensor_parts", json_integer((json_int_t)state->tensor_parts)) == 0);

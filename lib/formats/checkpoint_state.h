@@ -2,7 +2,7 @@
 // `ballast.json`: the list of the files of a checkpoint folder, with the checksums that prove their contents.
 //
 //   {"format": "ballast-checkpoint", "version": 1, "ballast": "0.1.0", "step": 120, "seed": 1,
-//    "data_parts": 1,
+//    "data_parts": 1, "slices": 1, "attention": "flash",
 //    "files": {"model-00001-of-00002.safetensors": {"size": 4096, "head": "00ff...", "tensors": {"<name>": "00ff..."}},
 //              "config.json": {"size": 512, "head": "00ff..."}, ...}}
 //
@@ -49,6 +49,8 @@ typedef struct bl_checkpoint_state {
   int64_t seed;
   int64_t tensor_parts;        // parts of a layer (parallel.tensor_parts); 1 if absent
   int64_t data_parts;          // parts of a step's gradient (parallel.data_parts); 1 if absent
+  int64_t slices;              // of a sequence (pipeline.slices); 0 if absent: not known
+  const char *attention;       // pipeline.attention; "" if absent: not known
   bl_checkpoint_file_t *files; // [file_count]
   size_t file_count;
   void *document; // private

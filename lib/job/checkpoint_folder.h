@@ -69,9 +69,10 @@ BL_MUST_USE bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char 
 // The content of a checkpoint except for its shards.
 typedef struct bl_checkpoint_contents {
   uint64_t step;
-  int64_t seed, tensor_parts, data_parts;
-  const char *writer; // version of this program
-  const char *job;    // canonical YAML
+  int64_t seed, tensor_parts, data_parts, slices;
+  const char *attention; // of the job, by name
+  const char *writer;    // version of this program
+  const char *job;       // canonical YAML
   const bl_model_t *model;
   const bl_checkpoint_file_t *shards; // [shard_count], of all stages, already on disk
   size_t shard_count;

@@ -137,6 +137,8 @@ static bl_status_t write_state(const seal_t *seal, const bl_checkpoint_contents_
                                  .seed = contents->seed,
                                  .tensor_parts = contents->tensor_parts,
                                  .data_parts = contents->data_parts,
+                                 .slices = contents->slices,
+                                 .attention = contents->attention,
                                  .files = seal->files,
                                  .file_count = seal->file_count};
   char *text, path[PATH_MAX];

@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 static bl_status_t check(const bl_checkpoint_t *checkpoint, uint64_t step, const bl_job_t *job, const bl_model_t *model,
                          bool thorough, bl_error_t *err) {
@@ -58,6 +59,8 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
   found.digest = checkpoint.digest;
   found.tensor_parts = checkpoint.state.tensor_parts;
   found.data_parts = checkpoint.state.data_parts;
+  found.slices = checkpoint.state.slices;
+  snprintf(found.attention, sizeof found.attention, "%s", checkpoint.state.attention);
   status = check(&checkpoint, found.step, job, model, thorough, err);
   bl_checkpoint_close(&checkpoint);
   if (status == BL_DATA_LOSS) {
@@ -70,15 +73,30 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
 }
 
 bool bl_resume_warning(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_WARNING]) {
-  const bool layers = resume->tensor_parts != job->parallel.tensor_parts.value;
-  const long long parts = layers ? job->parallel.tensor_parts.value : job->parallel.data_parts.value;
-  const long long before = layers ? resume->tensor_parts : resume->data_parts;
-  if (resume->path[0] == '\0' || before == parts) {
-    return false;
+  const struct {
+    const char *key, *of, *part;
+    long long before, now;
+  } numbers[] = {
+      {"parallel.tensor_parts", "layers", "part", resume->tensor_parts, job->parallel.tensor_parts.value},
+      {"parallel.data_parts", "gradients", "part", resume->data_parts, job->parallel.data_parts.value},
+      {"pipeline.slices", "sequences", "slice", resume->slices, job->pipeline.slices.value},
+  };
+  static const char consequence[] = "it continues, but not to the bits of a run that never stopped";
+  const char *attention = bl_job_attention_name(job->pipeline.attention);
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && resume->path[0] != '\0'; i++) {
+    if (numbers[i].before != 0 && numbers[i].before != numbers[i].now) {
+      snprintf(text, BL_RESUME_WARNING,
+               "%.256s was written by a run whose %s have %lld %s%s, the job has %lld (%s): %s", resume->path,
+               numbers[i].of, numbers[i].before, numbers[i].part, bl_plural(numbers[i].before), numbers[i].now,
+               numbers[i].key, consequence);
+      return true;
+    }
   }
-  snprintf(text, BL_RESUME_WARNING,
-           "%.256s was written by a run whose %s have %lld part%s, the job has %lld (parallel.%s_parts): it continues, "
-           "but not to the bits of a run that never stopped",
-           resume->path, layers ? "layers" : "gradients", before, bl_plural(before), parts, layers ? "tensor" : "data");
-  return true;
+  if (resume->path[0] != '\0' && resume->attention[0] != '\0' && strcmp(resume->attention, attention) != 0) {
+    snprintf(text, BL_RESUME_WARNING,
+             "%.256s was written by a run with %s attention, the job has %s (pipeline.attention): %s", resume->path,
+             resume->attention, attention, consequence);
+    return true;
+  }
+  return false;
 }

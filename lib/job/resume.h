@@ -10,13 +10,15 @@
 
 #include <limits.h>
 
+#define BL_RESUME_ATTENTION 16
+
 typedef struct bl_resume {
   char path[PATH_MAX]; // "": start from scratch
   uint64_t step;
   uint64_t digest; // of the checkpoint (job/checkpoint.h), 0: none
-  // parallel.tensor_parts and parallel.data_parts of the run that wrote it. With other numbers the following steps have
-  // other bits.
-  int64_t tensor_parts, data_parts;
+  // Of the run that wrote it. With others, the following steps have other bits.
+  int64_t tensor_parts, data_parts, slices; // slices 0: not known
+  char attention[BL_RESUME_ATTENTION];      // "": not known
 } bl_resume_t;
 
 // Finds the newest checkpoint and checks what can be checked from its headers: format, sizes, the seed, and that it is

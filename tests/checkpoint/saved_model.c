@@ -146,6 +146,7 @@ bl_status_t saved_model_write(const saved_model_t *saved, const char *folder, ui
   }
   bl_checkpoint_contents_t contents = {.step = step,
                                        .seed = 1,
+                                       .attention = "flash",
                                        .writer = "test",
                                        .job = "name: test\n",
                                        .model = &saved->model,

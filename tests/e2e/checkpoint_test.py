@@ -350,6 +350,19 @@ def test_tensors_too_many(folder, good):
     print("ok refused: tensors that the model does not have")
 
 
+def test_other_bits(folder):
+    """What goes on to other bits says so."""
+    for change, message in (("pipeline.attention=naive", "with flash attention, the job has naive (pipeline.attention)"),
+                            ("pipeline.slices=1", "whose sequences have 2 slices, the job has 1 (pipeline.slices)")):
+        place, report = f"{folder}/bits", f"{folder}/bits.jsonl"
+        job = write_job(folder, train=TRAIN, checkpoint={"folder": place},
+                        pipeline={"attention": "flash", "schedule": "seq1f1b", "slices": 2})
+        run(folder, job, report, "--steps", "2")
+        assert "warning" not in (said := run(folder, job, report, "--resume", "--steps", "3").stderr), said
+        assert message in (said := run(folder, job, report, "--resume", "--steps", "4", "--set", change).stderr), said
+    print("ok warned: other attention, other slices")
+
+
 def test_small_disk(folder, reference):
     """Files may not grow beyond what a shard needs: every checkpoint fails, the run goes on, its end is an error."""
     place, report = f"{folder}/small", f"{folder}/small.jsonl"
@@ -407,6 +420,7 @@ def main():
         test_driver_deaths(folder, choice)
         test_stage_deaths(folder, choice)
         test_refusals(folder)
+        test_other_bits(folder)
         test_small_disk(folder, reference)
         test_full_disk(folder, reference)
 

@@ -17,8 +17,15 @@ static void test_round_trip(void **state) {
   (void)state;
   bl_checkpoint_tensor_t tensors[] = {{"a.weight", 0x0123456789abcdefu, 0}, {"b.weight", UINT64_MAX, 384}};
   bl_checkpoint_file_t files[] = {{"model.safetensors", 1u << 20, 1, tensors, 2}, {"config.json", 17, 2, NULL, 0}};
-  bl_checkpoint_state_t written = {
-      .writer = "0.1.0", .step = 120, .seed = -5, .tensor_parts = 2, .data_parts = 4, .files = files, .file_count = 2};
+  bl_checkpoint_state_t written = {.writer = "0.1.0",
+                                   .step = 120,
+                                   .seed = -5,
+                                   .tensor_parts = 2,
+                                   .data_parts = 4,
+                                   .slices = 8,
+                                   .attention = "naive",
+                                   .files = files,
+                                   .file_count = 2};
   char *text;
   size_t text_bytes;
   bl_error_t err = {0};
@@ -30,6 +37,8 @@ static void test_round_trip(void **state) {
   assert_int_equal(read.step, 120);
   assert_int_equal(read.seed, -5);
   assert_int_equal(read.data_parts, 4);
+  assert_int_equal(read.slices, 8);
+  assert_string_equal(read.attention, "naive");
   assert_string_equal(read.writer, "0.1.0");
   assert_int_equal(read.file_count, 2);
   assert_string_equal(read.files[0].name, "model.safetensors");

@@ -166,6 +166,8 @@ static void commit_work(bl_task_t *task) {
                                        .seed = job->train.seed,
                                        .tensor_parts = job->parallel.tensor_parts.value,
                                        .data_parts = job->parallel.data_parts.value,
+                                       .slices = job->pipeline.slices.value,
+                                       .attention = bl_job_attention_name(job->pipeline.attention),
                                        .writer = bl_version(),
                                        .job = driver->setup.job_text,
                                        .model = &driver->options.training->model,
