@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A stage killed in the middle of a step: the run names stage and cause within 10 s, exits with 5 and leaves nothing.
-Ctrl-C, SIGTERM, a terminal that is closed (SIGHUP), a killed driver and a killed ballastctl leave nothing either."""
+Ctrl-C, SIGTERM, a terminal that is closed (SIGHUP), a killed driver and a killed ballastctl leave nothing either. Ctrl-C
+ends a run whose driver dies meanwhile, or of which a store does not react. A terminal that is closed tells it twice: the
+checkpoint is written all the same."""
 import os
 import signal
 import time
@@ -8,17 +10,23 @@ import time
 from ballast import (Run, alive, assert_nothing_left, descendants, program_of, read_report, scratch, seed,
                      shared_memory_files, small_inline, wait_until, write_job)
 
+SOON_S = 30  # half the time that a driver has for its last step
 
-def start(folder, job):
+
+def start(folder, job, *arguments):
     """A run of its own session that has made steps, and all its processes."""
-    run = Run(folder, job, "--local", start_new_session=True)
+    run = Run(folder, job, "--local", *arguments, start_new_session=True)
     run.wait_for(lambda steps: len(steps) >= 2, "the run did not make two steps")
     return run, descendants(run.pid)
 
 
+def of(pids, program):
+    return [pid for pid in pids if program_of(pid) == program]
+
+
 def a_stage_is_killed(folder, job, choice, shared, number):
     run, pids = start(folder, job)
-    victims = [pid for pid in pids if program_of(pid) == "stage-service"]
+    victims = of(pids, "stage-service")
     assert len(victims) == 3, f"expected 3 stages, found {[program_of(p) for p in pids]}"
     time.sleep(choice.uniform(0, 0.5))
     rank = choice.randrange(3)
@@ -47,11 +55,54 @@ def the_run_is_ended(folder, job, shared, number):
 
 def the_driver_is_killed(folder, job, shared):
     run, pids = start(folder, job)
-    os.kill(next(pid for pid in pids if program_of(pid) == "ballast-driver"), signal.SIGKILL)
+    os.kill(of(pids, "ballast-driver")[0], signal.SIGKILL)
     message = run.end(5)
     assert "driver" in message, f"driver killed: {message[-3000:]}"
     assert_nothing_left(folder, pids, shared)
     print("ok driver killed: exit 5")
+
+
+def ended_soon(run, begin, what):
+    seconds = time.monotonic() - begin
+    assert seconds < SOON_S, f"{what}: it ended after {seconds:.1f} s\n{run.log()[-3000:]}"
+    print(f"ok {what}: exit 130 after {seconds:.2f} s")
+
+
+def the_driver_is_killed_while_it_stops(folder, job, shared):
+    """It leaves its stages behind, as a driver does that is stopped before it has met them."""
+    run, pids = start(folder, job, "--verbose")
+    os.kill(of(pids, "stage-service")[1], signal.SIGSTOP)  # the step does not end
+    run.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "ending after this step" in run.log(), 60, "the driver was not told to stop")
+    time.sleep(0.2)  # its answer arrives
+    begin = time.monotonic()
+    os.kill(of(pids, "ballast-driver")[0], signal.SIGKILL)
+    run.end(130)
+    ended_soon(run, begin, "driver killed after Ctrl-C")
+    assert_nothing_left(folder, pids, shared)
+
+
+def a_store_is_stopped(folder, job, shared):
+    run, pids = start(folder, job)
+    os.kill(of(pids, "activation-store")[-1], signal.SIGSTOP)
+    begin = time.monotonic()
+    run.end(130, signal.SIGINT)
+    ended_soon(run, begin, "Ctrl-C beside a stopped store")
+    assert_nothing_left(folder, pids, shared)
+
+
+def the_terminal_is_closed(folder, job, shared):
+    """The shell and the kernel send a SIGHUP each."""
+    kept = os.path.join(folder, "closed")
+    run, pids = start(folder, job, "--set", f"checkpoint.folder={kept}", "--set", "train.micro_batches=256")
+    run.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "stopping after this step" in run.log(), 60, "SIGHUP was not noticed")
+    run.process.send_signal(signal.SIGHUP)
+    message = run.end(130)
+    last = run.steps()[-1]["step"]
+    assert f"--resume continues from step {last}" in message, message[-3000:]
+    assert_nothing_left(folder, pids, shared)
+    print(f"ok SIGHUP twice: the checkpoint of step {last} was written")
 
 
 def ballastctl_is_killed(folder, job, shared):
@@ -73,6 +124,9 @@ def main():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             the_run_is_ended(folder, job, shared, number)
         the_driver_is_killed(folder, job, shared)
+        the_driver_is_killed_while_it_stops(folder, job, shared)
+        a_store_is_stopped(folder, job, shared)
+        the_terminal_is_closed(folder, job, shared)
         ballastctl_is_killed(folder, job, shared)
 
 

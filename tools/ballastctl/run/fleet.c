@@ -29,6 +29,7 @@ typedef struct process {
   bl_child_t *child; // NULL before it starts
   int stage;         // or BL_CTL_DRIVER, or a BL_CTL_STORE
   bool ready, exited;
+  bool asked;        // to end
   bl_timer_t *again; // of a store: restarts it
   uint64_t again_ms; // delay of that timer
   unsigned starts;
@@ -121,20 +122,36 @@ static void tell_ended(bl_message_t *message) {
   fleet->options.ended(fleet->options.context);
 }
 
-// Stores are not asked to end. They end when no process is left that could need them.
-static void release_stores(bl_ctl_fleet_t *fleet) {
-  for (size_t i = 0; i < fleet->store_count; i++) {
-    if (fleet->stores[i].child != NULL && !fleet->stores[i].exited) {
-      bl_child_close_lifeline(fleet->stores[i].child);
-    }
+// Asks a process that runs to end, once. Returns whether it did.
+static bool ask_to_end(process_t *process) {
+  if (process->child == NULL || process->exited || process->asked) {
+    return false;
+  }
+  process->asked = true;
+  bl_child_close_lifeline(process->child);
+  bl_child_kill(process->child, SIGCONT); // a stopped process would not notice the request
+  return true;
+}
+
+// Asks those that have lost their purpose to end: stages after the driver, which may have left some behind, and stores
+// after the last process that could need them.
+static void ask_next(bl_ctl_fleet_t *fleet) {
+  const process_t *driver = &fleet->driver;
+  bool asked = false;
+  for (size_t i = 0; i < fleet->stage_count && (driver->child == NULL || driver->exited); i++) {
+    asked = ask_to_end(&fleet->stages[i]) || asked;
+  }
+  for (size_t i = 0; i < fleet->store_count && !runs_from(fleet, BL_CTL_DRIVER); i++) {
+    asked = ask_to_end(&fleet->stores[i]) || asked;
+  }
+  if (asked) {
+    bl_timer_start(fleet->deadline, BL_CTL_END_MS, 0);
   }
 }
 
 static void check_ended(bl_ctl_fleet_t *fleet) {
-  if (fleet->ending && !runs_from(fleet, BL_CTL_DRIVER)) {
-    release_stores(fleet);
-  }
-  if (fleet->ending && !fleet->ended && !runs_from(fleet, first_process(fleet))) {
+  ask_next(fleet);
+  if (!fleet->ended && !runs_from(fleet, first_process(fleet))) {
     fleet->ended = true;
     bl_timer_stop(fleet->deadline);
     bl_loop_post(fleet->loop, &fleet->all_ended);
@@ -182,14 +199,9 @@ static void kill_all(bl_ctl_fleet_t *fleet) {
   }
 }
 
-static void cut_lifelines(bl_ctl_fleet_t *fleet) {
+static void ask_all(bl_ctl_fleet_t *fleet) {
   for (int stage = first_process(fleet); stage < (int)fleet->stage_count; stage++) {
-    process_t *process = find_process(fleet, stage);
-    if (process->child != NULL && !process->exited) {
-      bl_child_close_lifeline(process->child);
-      // A stopped process would not notice the request until the grace has passed.
-      bl_child_kill(process->child, SIGCONT);
-    }
+    ask_to_end(find_process(fleet, stage));
   }
 }
 
@@ -198,7 +210,7 @@ void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bl_ctl_end_t how, uint64_t grace_ms
   if (how == BL_CTL_END_KILL) {
     kill_all(fleet);
   } else if (how == BL_CTL_END_ASK) {
-    cut_lifelines(fleet);
+    ask_all(fleet);
   }
   bl_timer_start(fleet->deadline, grace_ms, 0);
   check_ended(fleet);

@@ -20,6 +20,8 @@ typedef struct bl_ctl_fleet bl_ctl_fleet_t;
 
 // How long a process may take to report that it is ready.
 #define BL_CTL_READY_MS 30000
+// How long a process may take to end when asked.
+#define BL_CTL_END_MS 5000
 
 #define BL_CTL_DRIVER         (-1) // in place of a stage's number
 #define BL_CTL_STORE(device_) (-2 - (device_))
@@ -58,13 +60,14 @@ BL_MUST_USE bl_status_t bl_ctl_fleet_start_driver(bl_ctl_fleet_t *fleet, const c
                                                   const char *const orders[2], bool own_stages, bool resume,
                                                   bl_error_t *err);
 typedef enum bl_ctl_end {
-  BL_CTL_END_WAIT, // they were asked to end, and end by themselves
+  BL_CTL_END_WAIT, // the driver was asked to end, and ends the stages
   BL_CTL_END_ASK,  // closes their lifelines
   BL_CTL_END_KILL, // kills them at once
 } bl_ctl_end_t;
 
-// Ends all processes and kills those that still run after `grace_ms`. `gone` no longer fires. `ended` fires once, never
-// before this returns. May be called again with less patience.
+// Ends all processes and kills those that still run after `grace_ms`. When the driver has exited, stages that it left
+// are asked to end, then stores; these have BL_CTL_END_MS. `gone` no longer fires. `ended` fires once, never before this
+// returns. May be called again with less patience.
 void bl_ctl_fleet_end(bl_ctl_fleet_t *fleet, bl_ctl_end_t how, uint64_t grace_ms);
 
 // Returns the pid of a stage, of BL_CTL_DRIVER or of a BL_CTL_STORE; 0: it was never started.

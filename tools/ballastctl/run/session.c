@@ -45,7 +45,7 @@ void bl__session_fail(bl__session_t *session, int exit_code, const char *why) {
   unsigned long long steps = bl_ctl_summary_steps(session->summary);
   session->exit_code = session->early_code != 0 ? session->early_code : exit_code;
   bl__session_say(session, "%s; the run ends after %llu step%s", why, steps, bl_plural(steps));
-  bl__session_end(session, BL_CTL_END_ASK, BL__SESSION_END_MS);
+  bl__session_end(session, BL_CTL_END_ASK, BL_CTL_END_MS);
 }
 
 void bl__session_fail_with(bl__session_t *session, const bl_error_t *err) {
@@ -79,7 +79,7 @@ static void stop_answered(const bl_error_t *err, void *context) {
   }
   // A driver responds at once and stops at the next step boundary.
   bl__session_end(session, err->status == BL_OK ? BL_CTL_END_WAIT : BL_CTL_END_ASK,
-                  session->finished ? BL__SESSION_END_MS : stop_ms(session));
+                  session->finished ? BL_CTL_END_MS : stop_ms(session));
 }
 
 void bl__session_stop(bl__session_t *session) {
@@ -87,7 +87,7 @@ void bl__session_stop(bl__session_t *session) {
   session->stopping = true;
   if (session->fleet == NULL) {
     bl__session_end(session, BL_CTL_END_WAIT, 0); // a driver that another process started continues
-  } else if (bl_ctl_driver_stop(session->driver, BL__SESSION_END_MS, stop_answered, session, &err) != BL_OK) {
+  } else if (bl_ctl_driver_stop(session->driver, BL_CTL_END_MS, stop_answered, session, &err) != BL_OK) {
     stop_answered(&err, session);
   }
 }
@@ -234,16 +234,18 @@ bl_status_t bl__session_attach(bl__session_t *session, const char *address, bl_e
 
 static void interrupted(bl_signal_t *signal, int number, void *context) {
   (void)signal;
-  (void)number;
   bl__session_t *session = context;
   bool again = session->interrupted;
+  if (again && number == SIGHUP) {
+    return; // the kernel and the shell both tell that a terminal was closed: it is no second request
+  }
   session->interrupted = true;
   session->exit_code = session->early_code = bl_status_exit_code(BL_CANCELLED);
   if (!again && session->fleet != NULL && session->driver == NULL) {
     bl__session_say(session, "stopped before the first step");
   }
   if (again || (session->fleet != NULL && session->driver == NULL)) {
-    bl__session_end(session, again ? BL_CTL_END_KILL : BL_CTL_END_ASK, BL__SESSION_END_MS);
+    bl__session_end(session, again ? BL_CTL_END_KILL : BL_CTL_END_ASK, BL_CTL_END_MS);
   } else if (session->fleet == NULL) {
     bl__session_say(session, "detached; the driver continues");
     bl__session_end(session, BL_CTL_END_WAIT, 0);

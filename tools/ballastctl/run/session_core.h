@@ -23,8 +23,6 @@
 #include "loop/signal.h"
 #include "loop/timer.h"
 
-#define BL__SESSION_END_MS 5000 // how long processes may take to end when asked
-
 typedef struct bl__session {
   const bl_ctl_session_options_t *options;
   bl_loop_t *loop;

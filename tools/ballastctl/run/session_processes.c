@@ -25,7 +25,7 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
   }
   if (session->stopping) {
     // The driver exits as requested. Its response may arrive after its exit.
-    bl__session_end(session, BL_CTL_END_WAIT, BL__SESSION_END_MS);
+    bl__session_end(session, BL_CTL_END_WAIT, BL_CTL_END_MS);
     return;
   }
   if (stage != BL_CTL_DRIVER && exit_code == 0) {
