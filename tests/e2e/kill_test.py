@@ -2,12 +2,12 @@
 """A stage killed in the middle of a step: the run names stage and cause within 10 s, exits with 5 and leaves nothing.
 Ctrl-C, SIGTERM, a terminal that is closed (SIGHUP), a killed driver and a killed ballastctl leave nothing either. Ctrl-C
 ends a run whose driver dies meanwhile, or of which a store does not react. A terminal that is closed tells it twice: the
-checkpoint is written all the same."""
+checkpoint is written all the same. The folder of a killed run is free at once."""
 import os
 import signal
 import time
 
-from ballast import (Run, alive, assert_nothing_left, descendants, program_of, read_report, scratch, seed,
+from ballast import (Run, alive, assert_nothing_left, descendants, program_of, read_report, run_job, scratch, seed,
                      shared_memory_files, small_inline, wait_until, write_job)
 
 SOON_S = 30  # half the time that a driver has for its last step
@@ -106,11 +106,16 @@ def the_terminal_is_closed(folder, job, shared):
 
 
 def ballastctl_is_killed(folder, job, shared):
-    run, pids = start(folder, job)
+    keep = ("--set", f"checkpoint.folder={os.path.join(folder, 'killed')}")
+    run, pids = start(folder, job, *keep)
+    services, driver = of(pids, "stage-service"), of(pids, "ballast-driver")
     run.kill()
+    wait_until(lambda: not any(alive(pid) for pid in services), 60, "stages outlive a killed ballastctl")
+    wait_until(lambda: not any(alive(pid) for pid in driver), 2, "the driver outlives its stages, and keeps the folder")
     wait_until(lambda: not any(alive(pid) for pid in pids), 60, "children outlive a killed ballastctl")
     assert not shared_memory_files() - shared
-    print("ok ballastctl killed: no orphans")
+    run_job(folder, job, "--local", *keep, "--steps", "1")
+    print("ok ballastctl killed: no orphans, and its folder is free")
 
 
 def main():

@@ -138,6 +138,11 @@ static void orphan_waited(bl_timer_t *timer, void *context) {
 static void parent_gone(bl_daemon_t *daemon, void *context) {
   (void)daemon;
   program_t *self = context;
+  if (self->arguments.own_stages) { // these end for the same reason, at once: there will be no step boundary
+    bl_log(BL_LOG_INFO, "ending: the process that started this one is gone, and with it the stages");
+    bl_daemon_stop(self->daemon, bl_status_exit_code(BL_CANCELLED));
+    return;
+  }
   bl_timer_start(self->orphan, ORPHAN_MS, 0);
   if (!self->stopping) {
     ask_to_stop(self, "the process that started this one is gone");

@@ -16,15 +16,21 @@
 #include "job/checkpoint_folder.h"
 #include "job/resume.h"
 #include "job/threads.h"
+#include "sys/clock.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PROFILED_STEPS_MIN 2
+// How often a run tries to claim a folder, and the pause between: the driver of a run that was killed a moment ago ends
+// meanwhile.
+#define CLAIM_TRIES 20
+#define CLAIM_MS    50
 
 typedef struct arguments {
   bool local, resume, verbose, summary, check, nccl_shared_gpu;
@@ -248,9 +254,16 @@ static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
 // that does not exist yet.
 static bl_status_t claim_folder(bl_checkpoint_claim_t *claim, const bl_job_t *job, bl_error_t *err) {
   const char *folder = job->checkpoint.folder;
+  if (folder == NULL || access(folder, F_OK) != 0) {
+    return BL_OK;
+  }
   bl_error_t cause;
-  if (folder == NULL || access(folder, F_OK) != 0 ||
-      bl_checkpoint_claim_take(claim, job, &cause) != BL_PRECONDITION) { // other errors are reported later
+  bl_status_t status = bl_checkpoint_claim_take(claim, job, &cause);
+  for (int tries = 1; status == BL_PRECONDITION && tries < CLAIM_TRIES; tries++) {
+    nanosleep(&(struct timespec){.tv_nsec = CLAIM_MS * (long)BL_NS_PER_MS}, NULL);
+    status = bl_checkpoint_claim_take(claim, job, &cause);
+  }
+  if (status != BL_PRECONDITION) { // other errors are reported later
     return BL_OK;
   }
   (void)bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
