@@ -2,7 +2,8 @@
 """A stage killed in the middle of a step: the run names stage and cause within 10 s, exits with 5 and leaves nothing.
 Ctrl-C, SIGTERM, a terminal that is closed (SIGHUP), a killed driver and a killed ballastctl leave nothing either. Ctrl-C
 ends a run whose driver dies meanwhile, or of which a store does not react. A terminal that is closed tells it twice: the
-checkpoint is written all the same. The folder of a killed run is free at once."""
+checkpoint is written all the same. The folder of a killed run is free at once. A driver
+that is stopped is told, and the run goes on when it wakes up."""
 import os
 import signal
 import time
@@ -82,6 +83,20 @@ def the_driver_is_killed_while_it_stops(folder, job, shared):
     assert_nothing_left(folder, pids, shared)
 
 
+def the_driver_is_stopped(folder, job, shared):
+    run, pids = start(folder, job)
+    driver = of(pids, "ballast-driver")[0]
+    os.kill(driver, signal.SIGSTOP)
+    wait_until(lambda: f"no answer from the driver (pid {driver}) for 6 s" in run.log(), 20, "its silence is not told")
+    os.kill(driver, signal.SIGCONT)
+    wait_until(lambda: "answers again" in run.log(), 60, "its return is not told")
+    steps = len(run.steps())
+    run.wait_for(lambda told: len(told) > steps, "the run does not go on")
+    run.end(130, signal.SIGINT)
+    assert_nothing_left(folder, pids, shared)
+    print("ok driver stopped and woken up: both are told")
+
+
 def a_store_is_stopped(folder, job, shared):
     run, pids = start(folder, job)
     os.kill(of(pids, "activation-store")[-1], signal.SIGSTOP)
@@ -130,6 +145,7 @@ def main():
             the_run_is_ended(folder, job, shared, number)
         the_driver_is_killed(folder, job, shared)
         the_driver_is_killed_while_it_stops(folder, job, shared)
+        the_driver_is_stopped(folder, job, shared)
         a_store_is_stopped(folder, job, shared)
         the_terminal_is_closed(folder, job, shared)
         ballastctl_is_killed(folder, job, shared)

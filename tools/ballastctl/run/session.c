@@ -120,7 +120,7 @@ static void finish(bl__session_t *session, int exit_code) {
 
 static void on_plan(const bl_ctl_plan_t *plan, void *context) {
   bl__session_t *session = context;
-  bl_ctl_startup_progress_end(session->startup);
+  bl_ctl_startup_progress_begun(session->startup);
   if (plan->set_aside[0] != '\0' && !session->planned) {
     bl__session_say(session, "this run starts from the beginning: checkpoints of an earlier one are in %s now",
                     plan->set_aside);
@@ -225,7 +225,9 @@ bl_status_t bl__session_attach(bl__session_t *session, const char *address, bl_e
                               .context = session};
   bl_status_t status = bl_ctl_driver_create(session->rpc, address, &session->driver, err);
   if (status == BL_OK) {
-    status = bl_ctl_startup_progress_create(session->loop, session->driver, tell_wait, session, &session->startup, err);
+    const int64_t pid = session->fleet != NULL ? bl_ctl_fleet_pid(session->fleet, BL_CTL_DRIVER) : 0;
+    status =
+        bl_ctl_startup_progress_create(session->loop, session->driver, pid, tell_wait, session, &session->startup, err);
   }
   return status == BL_OK ? bl_ctl_driver_watch(session->driver, &watcher, err) : status;
 }
