@@ -4,6 +4,7 @@
 #include "base/host.h"
 #include "base/words.h"
 
+#include <float.h>
 #include <string.h>
 
 static bl_status_t check_inline_complete(const bl_job_t *job, bl_error_t *err) {
@@ -62,6 +63,25 @@ static bl_status_t check_data(const bl_job_t *job, bl_error_t *err) {
   return BL_OK;
 }
 
+// Compute takes these as fp32, and denormal numbers as 0.
+static bl_status_t check_adamw(const bl_job_t *job, bl_error_t *err) {
+  const struct {
+    const char *key;
+    double value;
+  } betas[] = {{"train.beta1", job->train.beta1}, {"train.beta2", job->train.beta2}};
+  for (size_t i = 0; i < 2; i++) {
+    if ((float)betas[i].value >= 1) {
+      return bl_job_fail(job, err, betas[i].key, "%.10g rounds to 1 in fp32; at most 0.99999994 does not",
+                         betas[i].value);
+    }
+  }
+  if ((float)job->train.eps < FLT_MIN) {
+    return bl_job_fail(job, err, "train.eps", "%g rounds to 0 in fp32; at least 1.1754944e-38 does not",
+                       job->train.eps);
+  }
+  return BL_OK;
+}
+
 static bl_status_t check_train(const bl_job_t *job, bl_error_t *err) {
   if (job->train.validate_every > 0 && job->data.validation.files.count == 0 && !(job->data.validation.fraction > 0)) {
     return bl_job_fail(job, err, "data.validation",
@@ -70,7 +90,7 @@ static bl_status_t check_train(const bl_job_t *job, bl_error_t *err) {
   if (bl_job_given(job, "train.min_lr") && job->train.min_lr.value > job->train.lr) {
     return bl_job_fail(job, err, "train.min_lr", "%g is above train.lr %g", job->train.min_lr.value, job->train.lr);
   }
-  return BL_OK;
+  return check_adamw(job, err);
 }
 
 static bl_status_t check_layers(const bl_job_t *job, bl_error_t *err) {

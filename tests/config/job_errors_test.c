@@ -86,6 +86,13 @@ static void wrong_types(void **state) {
       {MODEL DATA "train: {steps: 1, lr: -1}\n", "job.yaml:3:23: train.lr: must be at least 0, is '-1'"},
       {MODEL DATA "train: {steps: 1, beta1: 1}\n", "job.yaml:3:26: train.beta1: must be in [0, 1), is '1'"},
       {MODEL DATA "train: {steps: 1, eps: 0}\n", "job.yaml:3:24: train.eps: must be more than 0, is '0'"},
+      {MODEL DATA "train: {steps: 1, beta1: 0.99999999}\n",
+       "job.yaml:3:26: train.beta1: 0.99999999 rounds to 1 in fp32; at most 0.99999994 does not"},
+      {MODEL DATA "train: {steps: 1, beta2: 0.99999999}\n",
+       "job.yaml:3:26: train.beta2: 0.99999999 rounds to 1 in fp32; at most 0.99999994 does not"},
+      {MODEL DATA "train: {steps: 1, eps: 1e-46}\n",
+       "job.yaml:3:24: train.eps: 1e-46 rounds to 0 in fp32; at least 1.1754944e-38 does not"},
+      {MODEL DATA "train: {steps: 1, eps: 1e-40}\n", "job.yaml:3:24: train.eps: 1e-40 rounds to 0 ..."}, // denormal
       {"model: {tied: yes}\n", "job.yaml:1:15: model.tied: must be true or false, is 'yes'"},
       {GOOD "memory: {activation_bytes: 64 parsec}\n",
        "job.yaml:4:28: memory.activation_bytes: must be a size in bytes such as 1048576 or 64 MiB, is '64 parsec'"},

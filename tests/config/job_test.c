@@ -164,7 +164,8 @@ static void a_dumped_job_reads_back_equal(void **state) {
   bl_job_cleanup(&job);
 
   const char *const sets[] = {"train.lr=0.1000000000000000055511151231257827",
-                              "train.eps=4.9e-324",
+                              "train.eps=1.1754944e-38",
+                              "train.weight_decay=4.9e-324",
                               "train.seed=9223372036854775807",
                               "name=\"a \\\"quoted\\\" \\\\ n\\u00e4me \\U0001F600\"",
                               "data.train=[\"sp ace#\", \"x: y\", \"- z\", \"\\u2028\"]",
