@@ -47,7 +47,7 @@ static bl_status_t count(const bl_rank_vote_t *votes, uint32_t stages, bl_vote_r
   const bl_model_t model = small();
   const bl_grid_t grid = {.stages = stages, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 1};
   assert_int_equal(bl_square_numbers(&grid, bl_parameter_count(&model)), TENSORS);
-  return bl_vote_result_count(votes, &grid, 3, &model, scratch, result, err);
+  return bl_vote_result_count(votes, &grid, 3, &model, 0, scratch, result, err);
 }
 
 static void test_bits_do_not_depend_on_the_cut(void **state) {
@@ -115,7 +115,7 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
   shares_t of_one, of[4];
   bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 0xffff);
   have_losses(&one, 0, 3);
-  assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, scratch, &whole, &err), BL_OK);
+  assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, 0, scratch, &whole, &err), BL_OK);
   double sum = 0;
   for (uint32_t i = 0; i < TENSORS; i++) {
     double of_tensor = 0;
@@ -129,25 +129,25 @@ static void test_bits_do_not_depend_on_replicas(void **state) {
                            share_vote(&grid, &of[2], 0, 5, 0xff00), share_vote(&grid, &of[3], 5, TENSORS, 0xff00)};
   have_losses(&four[1], 0, 1);
   have_losses(&four[3], 1, 2);
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_OK);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, 0, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
 
   four[2].square_count--;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_INTERNAL);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, 0, scratch, &shared, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "no stage reports the gradient of tensor 4"));
   four[2].square_count++;
   of[2].numbers[0] = bl_square_number(&grid, 2, 0, 1); // a vector has one share
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_INTERNAL);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, 0, scratch, &shared, &err), BL_INTERNAL);
   four[2].finite = false;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_PRECONDITION);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, 0, scratch, &shared, &err), BL_PRECONDITION);
   assert_non_null(strstr(err.text, "a gradient of stage 0 of replica 1"));
   four[3].finite = false;
   four[3].nonfinite_micro_batch = 2;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_PRECONDITION);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, 0, scratch, &shared, &err), BL_PRECONDITION);
   assert_non_null(strstr(err.text, "micro-batch 2 is not finite (stage 1 of replica 1)"));
   four[2] = share_vote(&grid, &of[2], 0, 1, 1);
   four[3].finite = true;
-  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, scratch, &shared, &err), BL_INTERNAL);
+  assert_int_equal(bl_vote_result_count(four, &grid, 3, &model, 0, scratch, &shared, &err), BL_INTERNAL);
   assert_non_null(strstr(err.text, "stage 0 of replica 1 reports tensor 0, which another rank has reported"));
 }
 
@@ -163,11 +163,11 @@ static void test_bits_do_not_depend_on_pipes(void **state) {
   shares_t of_one, of[2];
   bl_rank_vote_t one = share_vote(&alone, &of_one, 0, TENSORS, 0xffff);
   have_losses(&one, 0, 3);
-  assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, scratch, &whole, &err), BL_OK);
+  assert_int_equal(bl_vote_result_count(&one, &alone, 3, &model, 0, scratch, &whole, &err), BL_OK);
   bl_rank_vote_t two[] = {share_vote(&grid, &of[0], 0, TENSORS, 0xfff0), share_vote(&grid, &of[1], 0, TENSORS, 0xf)};
   have_losses(&two[1], 0, 1);
   have_losses(&two[0], 1, 2);
-  assert_int_equal(bl_vote_result_count(two, &grid, 3, &model, scratch, &shared, &err), BL_OK);
+  assert_int_equal(bl_vote_result_count(two, &grid, 3, &model, 0, scratch, &shared, &err), BL_OK);
   assert_memory_equal(&shared, &whole, sizeof shared);
 }
 
@@ -206,6 +206,31 @@ static void test_what_is_refused(void **state) {
   expect(&overflow, 1, BL_PRECONDITION, "gradient norm");
 }
 
+static void test_the_advice_knows_what_is_set(void **state) {
+  (void)state;
+  const double clips[] = {0, 1};
+  const char *advice[] = {"lower train.lr or set train.clip", "lower train.lr or train.clip"};
+  double large[TENSORS] = {1e308, 1e308}, scratch[TENSORS];
+  const bl_model_t model = small();
+  const bl_grid_t grid = {.stages = 1, .tensor = 1, .data = 1, .tensor_parts = 1, .data_parts = 1};
+  for (int i = 0; i < 2; i++) {
+    bl_rank_vote_t votes[] = {vote(0, TENSORS, true), vote(0, TENSORS, true), vote(0, TENSORS, true)};
+    votes[0].finite = false;
+    votes[0].nonfinite_micro_batch = 2;
+    votes[1].finite = false;
+    votes[2].squares = large;
+    for (int k = 0; k < 3; k++) {
+      bl_vote_result_t result;
+      bl_error_t err;
+      assert_int_equal(bl_vote_result_count(&votes[k], &grid, 3, &model, clips[i], scratch, &result, &err),
+                       BL_PRECONDITION);
+      if (strstr(err.text, advice[i]) == NULL) {
+        fail_msg("clip %g: '%s' does not say '%s'", clips[i], err.text, advice[i]);
+      }
+    }
+  }
+}
+
 static void test_clipping(void **state) {
   (void)state;
   assert_true(bl_clip_scale(0, 100) == 1);
@@ -228,11 +253,9 @@ static void test_copies_own_what_they_hold(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bits_do_not_depend_on_the_cut),
-      cmocka_unit_test(test_bits_do_not_depend_on_replicas),
-      cmocka_unit_test(test_bits_do_not_depend_on_pipes),
-      cmocka_unit_test(test_what_is_refused),
-      cmocka_unit_test(test_clipping),
+      cmocka_unit_test(test_bits_do_not_depend_on_the_cut), cmocka_unit_test(test_bits_do_not_depend_on_replicas),
+      cmocka_unit_test(test_bits_do_not_depend_on_pipes),   cmocka_unit_test(test_what_is_refused),
+      cmocka_unit_test(test_the_advice_knows_what_is_set),  cmocka_unit_test(test_clipping),
       cmocka_unit_test(test_copies_own_what_they_hold),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -42,23 +42,27 @@ void bl_rank_vote_cleanup(bl_rank_vote_t *vote) {
   *vote = (bl_rank_vote_t){0};
 }
 
-static bl_status_t check_finite(const bl_rank_vote_t *votes, const bl_grid_t *grid, bl_error_t *err) {
+const char *bl_finite_advice(double clip) {
+  return clip > 0 ? "lower train.lr or train.clip" : "lower train.lr or set train.clip";
+}
+
+static bl_status_t check_finite(const bl_rank_vote_t *votes, const bl_grid_t *grid, double clip, bl_error_t *err) {
   char name[BL_GRID_NAME_BYTES];
   // Losses of all ranks are checked first, because for them the micro-batch is known.
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     if (!votes[s].finite && votes[s].nonfinite_micro_batch >= 0) {
       return bl_error_set(err, BL_PRECONDITION,
-                          "step %" PRIu64 ": the loss of micro-batch %" PRId32 " is not finite (%s); lower train.lr, "
-                          "set train.clip, or look at the data of that micro-batch",
-                          votes[s].step, votes[s].nonfinite_micro_batch, bl_grid_name(grid, (uint32_t)s, name));
+                          "step %" PRIu64 ": the loss of micro-batch %" PRId32 " is not finite (%s); %s, or look at "
+                          "the data of that micro-batch",
+                          votes[s].step, votes[s].nonfinite_micro_batch, bl_grid_name(grid, (uint32_t)s, name),
+                          bl_finite_advice(clip));
     }
   }
   for (size_t s = 0; s < bl_grid_ranks(grid); s++) {
     if (!votes[s].finite) {
       return bl_error_set(err, BL_PRECONDITION,
-                          "step %" PRIu64 ": a gradient of %s is not finite though all losses are; lower train.lr "
-                          "or set train.clip",
-                          votes[s].step, bl_grid_name(grid, (uint32_t)s, name));
+                          "step %" PRIu64 ": a gradient of %s is not finite though all losses are; %s", votes[s].step,
+                          bl_grid_name(grid, (uint32_t)s, name), bl_finite_advice(clip));
     }
   }
   return BL_OK;
@@ -70,7 +74,7 @@ static bl_status_t sum_losses(const bl_rank_vote_t *votes, const bl_grid_t *grid
   double sum = 0;
   const bool back =
       bl_copies_pipes(bl_grid_copies(grid)) > 1; // the head of pipe 0 is on the last stage, that of pipe 1 on the first
-  const size_t each = grid->stages * grid->tensor;
+  const size_t each = (size_t)grid->stages * grid->tensor;
   for (size_t k = 0; k < bl_grid_ranks(grid); k++) { // replicas, and so their micro-batches, follow each other
     const bl_rank_vote_t *vote = &votes[back ? k / each * each + each - 1 - k % each : k];
     for (size_t i = 0; i < vote->loss_count; i++, reported++) {
@@ -147,9 +151,10 @@ static bl_status_t sum_squares(const bl_rank_vote_t *votes, const bl_grid_t *gri
 }
 
 bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
-                                 const bl_model_t *model, double *scratch, bl_vote_result_t *result, bl_error_t *err) {
+                                 const bl_model_t *model, double clip, double *scratch, bl_vote_result_t *result,
+                                 bl_error_t *err) {
   bl_vote_result_t counted = {0};
-  bl_status_t status = check_finite(votes, grid, err);
+  bl_status_t status = check_finite(votes, grid, clip, err);
   if (status == BL_OK) {
     status = sum_losses(votes, grid, micro_batches, &counted, err);
   }
@@ -157,9 +162,8 @@ bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *g
     status = sum_squares(votes, grid, model, scratch, &counted, err);
   }
   if (status == BL_OK && !(isfinite(counted.loss) && isfinite(counted.grad_norm))) {
-    status =
-        bl_error_set(err, BL_PRECONDITION, "step %" PRIu64 ": the %s is not finite; lower train.lr or set train.clip",
-                     votes[0].step, isfinite(counted.loss) ? "gradient norm" : "loss");
+    status = bl_error_set(err, BL_PRECONDITION, "step %" PRIu64 ": the %s is not finite; %s", votes[0].step,
+                          isfinite(counted.loss) ? "gradient norm" : "loss", bl_finite_advice(clip));
   }
   if (status == BL_OK) {
     *result = counted;

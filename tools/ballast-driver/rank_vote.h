@@ -45,11 +45,15 @@ typedef struct bl_vote_result {
   uint64_t tokens;
 } bl_vote_result_t;
 
-// Sums up the votes of all ranks of `grid` for a step of `micro_batches` micro-batches. scratch [bl_square_numbers]. BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank and tensor. BL_PRECONDITION: a loss or gradient is not finite; names step, micro-batch
-// and rank.
+// Sums up the votes of all ranks of `grid` for a step of `micro_batches` micro-batches. scratch [bl_square_numbers].
+// BL_INTERNAL: a loss or a tensor is missing, or was counted twice; names rank and tensor. BL_PRECONDITION: a loss or
+// gradient is not finite; names step, micro-batch and rank, and advises as bl_finite_advice(clip).
 BL_MUST_USE bl_status_t bl_vote_result_count(const bl_rank_vote_t *votes, const bl_grid_t *grid, size_t micro_batches,
-                                             const bl_model_t *model, double *scratch, bl_vote_result_t *result,
-                                             bl_error_t *err);
+                                             const bl_model_t *model, double clip, double *scratch,
+                                             bl_vote_result_t *result, bl_error_t *err);
+
+// Returns what to do about a number that is not finite. clip: train.clip, 0 if gradients are not clipped.
+const char *bl_finite_advice(double clip);
 
 // Returns the factor on every gradient: min(1, clip / (norm + 1e-6)); 1 if clip is 0.
 double bl_clip_scale(double clip, double grad_norm);

@@ -30,8 +30,9 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_resul
   if (votes == NULL) {
     return bl_error_set(err, BL_INTERNAL, "attempt %" PRIu64 ": a vote is missing", attempt);
   }
-  return bl_vote_result_count(votes, &driver->options.training->grid, (size_t)driver->options.job->train.micro_batches,
-                              &driver->options.training->model, driver->attempts.squares, result, err);
+  const bl_job_t *job = driver->options.job;
+  return bl_vote_result_count(votes, &driver->options.training->grid, (size_t)job->train.micro_batches,
+                              &driver->options.training->model, job->train.clip, driver->attempts.squares, result, err);
 }
 
 // Blocks that stores lost cost time without being noticed. Beyond the job's limit they are an error.
