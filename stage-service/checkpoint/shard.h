@@ -39,8 +39,9 @@ typedef struct bl_shard_checksums {
 } bl_shard_checksums_t;
 
 // Writes and syncs this rank's part of the file `path` and sets its checksums. Parts of other ranks stay. The folder is
-// not synced. BL_EXHAUSTED: no space (or over a limit); BL_DENIED, BL_NOT_FOUND, BL_IO; all name the path. On failure
-// the file stays, because other ranks may have written to it: who asked discards the folder.
+// not synced. BL_DATA_LOSS: numbers are not finite (names the tensor), nothing is written. BL_EXHAUSTED: no space (or
+// over a limit); BL_DENIED, BL_NOT_FOUND, BL_IO; all name the path. On failure the file stays, because other ranks may
+// have written to it: who asked discards the folder.
 BL_MUST_USE bl_status_t bl_shard_write(const bl_shard_image_t *image, const char *path, bl_shard_checksums_t *checksums,
                                        bl_error_t *err);
 

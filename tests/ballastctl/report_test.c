@@ -5,6 +5,7 @@
 #include "ballastctl/run/report.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -115,6 +116,26 @@ static void a_line_has_every_field(void **state) {
   assert_int_equal(json_object_size(json_array_get(list, 0)), sizeof keys / sizeof keys[0]);
   json_decref(line);
   bl_ctl_report_destroy(report);
+}
+
+static void what_is_not_finite_is_null(void **state) {
+  (void)state;
+  bl_ctl_report_t *report;
+  bl_error_t err;
+  assert_int_equal(bl_ctl_report_create(path, false, &report, &err), BL_OK);
+  bl_ctl_step_t step = make_step(1, -NAN);
+  step.grad_norm = INFINITY;
+  assert_int_equal(bl_ctl_report_step(report, &step, &err), BL_OK);
+  bl_ctl_validation_t validation = {1, -INFINITY, 64};
+  assert_int_equal(bl_ctl_report_validation(report, &validation, &err), BL_OK);
+  bl_ctl_report_destroy(report);
+  FILE *stream = fopen(path, "r");
+  json_t *lines[] = {read_line(stream), read_line(stream)};
+  fclose(stream);
+  assert_true(json_is_null(json_object_get(lines[0], "loss")) && json_is_null(json_object_get(lines[0], "grad_norm")));
+  assert_true(json_is_null(json_object_get(lines[1], "loss")));
+  json_decref(lines[0]);
+  json_decref(lines[1]);
 }
 
 static void losses_are_exact_and_steps_stand_once(void **state) {
@@ -375,6 +396,7 @@ static void a_report_that_is_being_written_is_not_emptied(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(a_line_has_every_field, empty_folder),
+      cmocka_unit_test_teardown(what_is_not_finite_is_null, empty_folder),
       cmocka_unit_test_teardown(losses_are_exact_and_steps_stand_once, empty_folder),
       cmocka_unit_test_teardown(appending_keeps_what_was_there, empty_folder),
       cmocka_unit_test_teardown(a_resumed_report_has_every_step_once, empty_folder),

@@ -84,6 +84,103 @@ static void test_a_failed_checkpoint_changes_nothing(void **state) {
   world_close(&world);
 }
 
+// A stage whose numbers are not finite: later checkpoints could not be written either, and none is deleted for it.
+static void test_what_is_not_finite_ends_the_run(void **state) {
+  (void)state;
+  open_world(16, 1);
+  world.stages[1].write_fails = true;
+  world.stages[1].write_status = BL_DATA_LOSS;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  const char *parts[] = {"step 1 is not saved: stage 1", "lower train.lr or train.clip"};
+  for (size_t i = 0; i < 2; i++) {
+    if (strstr(world.error, parts[i]) == NULL) {
+      fail_msg("'%s' does not say '%s'", world.error, parts[i]);
+    }
+  }
+  assert_int_equal(world.stages[0].writes, 1);
+  assert_string_equal(listing(), "");
+  world_close(&world);
+}
+
+// The weights of step 2 make the loss of step 3: their checkpoint must not replace that of step 1.
+static void test_weights_that_end_the_run_are_not_saved(void **state) {
+  (void)state;
+  open_world(16, 1);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 1;
+    world.stages[i].run_ms = 50; // files of step 2 are complete long before step 3 is
+    world.stages[i].nonfinite_step = 3;
+    world.stages[i].nonfinite_micro_batch = 0;
+  }
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  assert_int_equal(world.stages[0].writes, 2);
+  bl_driver_destroy(world.driver);
+  world.driver = NULL;
+  assert_string_equal(listing(), "step-000001 ");
+  world_close(&world);
+}
+
+// Step 3 does not end. Counts what stage 0 is asked while it runs, after all have written the checkpoint of step 2.
+static bool hold_step_3(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  unsigned *asked = context;
+  stage->run_ms = stage->step.applied == 2 ? 10 * WORLD_LIMIT_MS : 0;
+  *asked += stage == &world.stages[0] && !handled && strcmp(method, "Status") == 0 && stage->running_count > 0 &&
+            world.stages[0].whole_writes == 2 && world.stages[1].whole_writes == 2;
+  return false;
+}
+
+static unsigned asked;
+
+static bool was_asked_twice(driver_world_t *self) {
+  (void)self;
+  return asked >= 2; // so the driver knows of all that is written
+}
+
+// A stage dies in step 3, which says nothing against the weights of step 2.
+static void test_a_death_keeps_what_is_written(void **state) {
+  (void)state;
+  open_world(16, 1);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 1;
+    world.stages[i].hook = hold_step_3;
+    world.stages[i].hook_context = &asked;
+  }
+  world_start_driver(&world);
+  world_wait(&world, was_asked_twice);
+  fake_stage_kill(&world.stages[1]);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_UNAVAILABLE));
+  bl_driver_destroy(world.driver);
+  world.driver = NULL;
+  if (strstr(listing(), "step-000002 ") == NULL || strstr(listing(), "partial") != NULL) {
+    fail_msg("'%s'", listing());
+  }
+  world_close(&world);
+}
+
+// Held-out data are evaluated first, so that no checkpoint replaces another one then.
+static void test_a_held_out_loss_that_is_not_finite_ends_the_run(void **state) {
+  (void)state;
+  open_world(2, 0);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].nonfinite_validation = true;
+  }
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  if (strstr(world.error, "the held-out loss after step 2 is not finite; lower train.lr") == NULL) {
+    fail_msg("'%s'", world.error);
+  }
+  assert_int_equal(world.validation_count, 0);
+  assert_int_equal(world.stages[0].writes, 0);
+  assert_string_equal(listing(), "");
+  world_close(&world);
+}
+
 static bool both_write(driver_world_t *self) {
   return self->stages[0].writing != NULL && self->stages[1].writing != NULL;
 }
@@ -120,6 +217,10 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_the_last_checkpoint_fails, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_failed_checkpoint_changes_nothing, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_what_is_not_finite_ends_the_run, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_weights_that_end_the_run_are_not_saved, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_a_death_keeps_what_is_written, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_a_held_out_loss_that_is_not_finite_ends_the_run, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_ends_leaves_nothing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_dead_stage_ends_it, make_folder, remove_folder),
   };

@@ -74,7 +74,9 @@ static void make_vote(const fake_stage_t *stage, uint64_t step, uint64_t attempt
     vote->n_losses = training->schedule->micro_batches;
     vote->tokens = 1000;
     for (uint32_t i = 0; i < vote->n_losses; i++) {
-      message->losses[i] = kind == BL_RUN_TRAIN ? loss_of(step, i) : fake_loss(training, step);
+      message->losses[i] = kind == BL_RUN_TRAIN          ? loss_of(step, i)
+                           : stage->nonfinite_validation ? (double)NAN
+                                                         : fake_loss(training, step);
     }
   }
   for (uint32_t v = 0; v < training->partition.count && kind == BL_RUN_TRAIN; v++) {
@@ -479,7 +481,8 @@ static void on_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input
   const Ballast__V1__WriteSnapshotRequest *request = (const Ballast__V1__WriteSnapshotRequest *)input;
   stage->writes++;
   if (stage->write_fails) {
-    bl_rpc_call_finish(call, BL_EXHAUSTED, "no room, says the test");
+    bl_rpc_call_finish(call, stage->write_status == BL_OK ? BL_EXHAUSTED : stage->write_status,
+                       "no room, says the test");
     return;
   }
   snprintf(stage->folder, sizeof stage->folder, "%s", request->folder);

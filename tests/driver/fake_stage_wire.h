@@ -45,6 +45,8 @@ struct fake_stage {
   unsigned refuse_plans;     // so many of the next plans for training are refused
   bl_status_t refuse_status; // BL_OK: BL_EXHAUSTED
   bool write_fails;          // its part of a checkpoint, at once
+  bl_status_t write_status;  // BL_OK: BL_EXHAUSTED
+  bool nonfinite_validation; // the losses of held-out data
   uint64_t write_ms;         // how long writing it takes
 
   // Checkpoints.

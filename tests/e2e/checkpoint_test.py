@@ -363,6 +363,30 @@ def test_other_bits(folder):
     print("ok warned: other attention, other slices")
 
 
+def test_not_finite(folder):
+    """A rate that ruins the weights: the run ends, and the checkpoint before stays, whatever is to be kept."""
+    text = f"{folder}/ruined.txt"
+    with open(text, "w") as file:
+        file.write("the quick brown fox jumps over the lazy dog. " * 400)
+    inline = {"init": None, "family": "gpt2", "layers": 2, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    for validation in (None, 0.1):
+        place, report = f"{folder}/ruined-{validation}", f"{folder}/ruined-{validation}.jsonl"
+        job = write_job(folder, model=inline, data={"train": text, "format": "text", "validation": validation},
+                        train={"steps": 4, "micro_batch": 2, "micro_batches": 4, "lr": 1e-3, "clip": None},
+                        checkpoint={"folder": place, "every": 1, "keep": 1})
+        run(folder, job, report)
+        # Finite weights of 1e38, of which only a loss tells; 1e39 is infinite in fp32.
+        for rate, steps in (("1e38", "9"), ("1e39", "9"), ("1e39", "5")) + ((("1e38", "5"),) if validation else ()):
+            done = run(folder, job, report, "--resume", "--steps", steps, "--set", f"train.lr={rate}", expect=4)
+            assert "not finite" in done.stderr and "lower train.lr or set train.clip" in done.stderr, done.stderr
+            assert "the same command with --resume continues from step 4" in done.stderr, done.stderr
+            assert checkpoints(place) == ["step-000004"], (rate, steps, checkpoints(place))
+            assert all("nan" not in line.lower() for line in open(report)), "JSON has no NaN"
+        run(folder, job, report, "--resume", "--steps", "6")
+        assert checkpoints(place) == ["step-000006"], checkpoints(place)
+    print("ok weights that are not finite, or make a loss that is not, are not saved")
+
+
 def test_small_disk(folder, reference):
     """Files may not grow beyond what a shard needs: every checkpoint fails, the run goes on, its end is an error."""
     place, report = f"{folder}/small", f"{folder}/small.jsonl"
@@ -421,6 +445,7 @@ def main():
         test_stage_deaths(folder, choice)
         test_refusals(folder)
         test_other_bits(folder)
+        test_not_finite(folder)
         test_small_disk(folder, reference)
         test_full_disk(folder, reference)
 

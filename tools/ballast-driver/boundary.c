@@ -7,6 +7,7 @@
 #include "sys/log.h"
 
 #include <inttypes.h>
+#include <math.h>
 
 #define AHEAD_SHARE 0.9 // of train.clip: if the last norm was above this share, the next one may be clipped
 
@@ -19,6 +20,9 @@ static void decide_training(bl_driver_t *driver) {
   bl_vote_result_t result = {0};
   if (bl__votes_count(driver, driver->step.run.attempt, &result, &driver->attempts.failure) != BL_OK) {
     driver->attempts.fatal = true;
+    if (driver->attempts.failure.status == BL_PRECONDITION) { // a number is not finite
+      bl__save_reject(driver, &driver->attempts.failure);
+    }
     bl_driver_step_abort(&driver->step);
     return;
   }
@@ -62,6 +66,14 @@ static void decide_validation(bl_driver_t *driver) {
                                  .loss = driver->validation.sum / (double)wanted,
                                  .tokens =
                                      wanted * (uint64_t)job->train.micro_batch * driver->options.training->model.seq};
+  if (!isfinite(event.loss)) {
+    driver->attempts.fatal = true;
+    (void)bl_error_set(&driver->attempts.failure, BL_PRECONDITION,
+                       "the held-out loss after step %" PRIu64 " is not finite; %s", event.step,
+                       bl_finite_advice(job->train.clip));
+    bl__save_reject(driver, &driver->attempts.failure);
+    return;
+  }
   bl_run_journal_add_validation(&driver->journal, &event);
   driver->options.observer.changed(driver->options.observer.context);
 }
@@ -194,8 +206,13 @@ void bl__boundary(bl_driver_t *driver) {
   if (!survives_failure(driver)) {
     return;
   }
+  bl__save_release(driver);
   if (driver->step.offer.attempt != 0) { // stages have begun it: whatever was requested in the meantime must wait
     start(driver, BL_RUN_TRAIN);
+    return;
+  }
+  // Held-out data come first: a checkpoint of weights with which their loss is not finite must replace no other.
+  if (!driver->control.stopping && validation_is_due(driver) && next_pending_work(driver)) {
     return;
   }
   if (bl__save_boundary(driver)) {

@@ -194,17 +194,33 @@ static void commit_work(bl_task_t *task) {
       bl_checkpoint_folder_prune(folder_of(driver), (uint64_t)job->checkpoint.keep, &save->prune_err);
 }
 
+// Returns what became of it.
+static bl_error_t commit_ended(bl_driver_t *driver) {
+  const bl__save_t *save = &driver->save;
+  if (save->prune_err.status != BL_OK) {
+    bl_log(BL_LOG_WARNING, "an old checkpoint could not be deleted: %s", save->prune_err.text);
+  }
+  const bl_error_t err = save->commit_err;
+  end(driver, &err);
+  return err;
+}
+
 static void commit_done(bl_task_t *task) {
   bl__save_t *save = BL_TASK_OWNER(task, bl__save_t, commit);
   bl_driver_t *driver = save->parts[0].driver;
   if (driver->state == BL__RUN_STOPPED) {
     return;
   }
-  if (save->prune_err.status != BL_OK) {
-    bl_log(BL_LOG_WARNING, "an old checkpoint could not be deleted: %s", save->prune_err.text);
+  const bool finite = save->failure.status != BL_DATA_LOSS; // what a stage answers if its numbers are not
+  bl_error_t err = commit_ended(driver);
+  if (!finite) { // no later checkpoint could be written
+    char cause[BL_ERROR_TEXT_BYTES];
+    memcpy(cause, err.text, sizeof cause);
+    (void)bl_error_set(&err, BL_PRECONDITION, "step %" PRIu64 " is not saved: %s; %s", save->step, cause,
+                       bl_finite_advice(driver->options.job->train.clip));
+    bl__driver_fail(driver, &err);
+    return;
   }
-  bl_error_t err = save->commit_err;
-  end(driver, &err);
   bl__driver_pump(driver);
 }
 
@@ -364,6 +380,10 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
     save->stopped_ns = bl_clock_now_ns() - save->began_ns;
     enter(driver, BL__SAVE_WRITING);
     bl__driver_pump(driver);
+  } else if (save->failure.status == BL_OK) {
+    save->phase = BL__SAVE_WRITTEN;
+    save->written_ns = bl_clock_now_ns();
+    bl__driver_pump(driver);
   } else {
     enter(driver, BL__SAVE_COMMITTING);
   }
@@ -408,6 +428,40 @@ static void ask(bl__save_part_t *part) {
 void bl__save_tick(bl_driver_t *driver) {
   if (driver->save.phase == BL__SAVE_COPYING || driver->save.phase == BL__SAVE_WRITING) {
     ask_all(driver);
+  }
+}
+
+// ---- whether it is committed -----------------------------------------------------------------------------------------
+
+// Returns whether a checkpoint waits to be committed, which ends now.
+static bool ends_wait(bl__save_t *save) {
+  const bool waits = save->phase == BL__SAVE_WRITTEN;
+  save->began_ns += waits ? bl_clock_now_ns() - save->written_ns : 0; // the disk was not busy in this time
+  return waits;
+}
+
+void bl__save_release(bl_driver_t *driver) {
+  const bl__control_t *control = &driver->control;
+  const uint64_t applied = driver->step.applied, step = driver->save.step;
+  const bool last = applied >= (uint64_t)driver->options.job->train.steps;
+  const bool decided =
+      applied > step || driver->validation.step == step || last || control->stopping || control->paused;
+  if (decided && ends_wait(&driver->save)) {
+    enter(driver, BL__SAVE_COMMITTING);
+  }
+}
+
+void bl__save_reject(bl_driver_t *driver, const bl_error_t *err) {
+  if (ends_wait(&driver->save)) {
+    driver->save.failure = *err;
+    enter(driver, BL__SAVE_COMMITTING);
+  }
+}
+
+void bl__save_keep(bl_driver_t *driver) {
+  if (ends_wait(&driver->save)) {
+    commit_work(&driver->save.commit); // here, because the worker may not come to it before the driver has gone
+    (void)commit_ended(driver);
   }
 }
 

@@ -9,8 +9,11 @@
 //      training continues, the failure is reported as soon as no stage writes any more, and the next one is tried when
 //      it is due.
 //   3. The last one, after the last step, must succeed. Otherwise the run ends with that error.
-//   4. What was not committed is removed, even if the run ends in the middle of it.
-//   5. The folder is this run's alone for as long as its driver lives (job/checkpoint_claim.h).
+//   4. A checkpoint replaces others only if training can go on from it: it is committed when the loss of the next step
+//      or of held-out data is finite, or when neither comes. If that loss is not finite, or a number of the checkpoint,
+//      the run ends and the checkpoints before stay.
+//   5. What was not committed is removed, even if the run ends in the middle of it.
+//   6. The folder is this run's alone for as long as its driver lives (job/checkpoint_claim.h).
 //
 // Thread: the loop's, except for what runs on the worker.
 #ifndef BALLAST_DRIVER_CHECKPOINT_H
@@ -25,6 +28,7 @@ typedef enum {
   BL__SAVE_IDLE,
   BL__SAVE_COPYING,    // every stage is to copy; no other call is made to them
   BL__SAVE_WRITING,    // every stage writes
+  BL__SAVE_WRITTEN,    // files are complete and wait to be committed (rule 4)
   BL__SAVE_COMMITTING, // on the worker; this includes the removal of a failed one
 } bl__save_phase_t;
 
@@ -55,7 +59,7 @@ typedef struct bl__save {
   bl_checkpoint_file_t *shards; // [2 stage_count], owned copies
   size_t shard_count;
   bl_companions_t companions; // of the model that the run began with
-  uint64_t began_ns, stopped_ns, waiting_since_ns;
+  uint64_t began_ns, stopped_ns, waiting_since_ns, written_ns;
   bl_worker_t *worker;
   bl_task_t commit;
   bl_error_t commit_err, prune_err;
@@ -73,6 +77,12 @@ bool bl__save_boundary(bl_driver_t *driver);
 // Returns whether a checkpoint is in progress. A run does not end before it has ended.
 bool bl__save_is_busy(const bl_driver_t *driver);
 void bl__save_tick(bl_driver_t *driver);
+// Called at a boundary before everything else: commits what is written if it can be decided now (rule 4).
+void bl__save_release(bl_driver_t *driver);
+// The loss with the weights of the last step is not finite: what is written is discarded because of `err`.
+void bl__save_reject(bl_driver_t *driver, const bl_error_t *err);
+// The run ends with an error that says nothing against what is written: commits it.
+void bl__save_keep(bl_driver_t *driver);
 // The run ends: notifies the callers that wait for a checkpoint.
 void bl__save_end_waits(bl_driver_t *driver, const bl_error_t *err);
 

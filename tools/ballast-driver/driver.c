@@ -44,6 +44,9 @@ static void fail(bl_driver_t *driver, const bl_error_t *err) {
               (driver->step.phase == BL_DRIVER_RUNNING || driver->step.phase == BL_DRIVER_DECIDING ||
                driver->step.phase == BL_DRIVER_ABORTING || driver->step.offer.attempt != 0);
   bool drives = driver->state >= BL__RUN_SETUP && driver->step.end != BL_DRIVER_END_FENCED;
+  if (drives) {
+    bl__save_keep(driver);
+  }
   driver->control.exit_code = exit_code_of(driver, &cause);
   driver->state = BL__RUN_STOPPING;
   driver->control.leave_by_ms = bl__driver_now_ms(driver) + LEAVE_MS;

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,11 +277,20 @@ static void print_name(FILE *stream, const char *name) {
   fputc('"', stream);
 }
 
+// JSON has no NaN and no infinity.
+static void print_real(FILE *stream, const char *key, double value) {
+  if (isfinite(value)) {
+    fprintf(stream, ",\"%s\":%.17g", key, value);
+  } else {
+    fprintf(stream, ",\"%s\":null", key);
+  }
+}
+
 static void print_step(FILE *stream, const bl_ctl_step_t *step) {
-  fprintf(stream,
-          "{\"event\":\"step\",\"step\":%llu,\"loss\":%.17g,\"grad_norm\":%.17g,\"tokens\":%llu,\"seconds\":%.9g,"
-          "\"policy\":",
-          (unsigned long long)step->step, step->loss, step->grad_norm, (unsigned long long)step->tokens, step->seconds);
+  fprintf(stream, "{\"event\":\"step\",\"step\":%llu", (unsigned long long)step->step);
+  print_real(stream, "loss", step->loss);
+  print_real(stream, "grad_norm", step->grad_norm);
+  fprintf(stream, ",\"tokens\":%llu,\"seconds\":%.9g,\"policy\":", (unsigned long long)step->tokens, step->seconds);
   print_name(stream, step->policy);
   fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
   bool coords = false; // there is more than one pipeline of whole layers
@@ -352,8 +362,9 @@ bl_status_t bl_ctl_report_validation(bl_ctl_report_t *report, const bl_ctl_valid
   if (status != BL_OK) {
     return status;
   }
-  fprintf(line.stream, "{\"event\":\"validation\",\"step\":%llu,\"loss\":%.17g,\"tokens\":%llu}\n",
-          (unsigned long long)validation->step, validation->loss, (unsigned long long)validation->tokens);
+  fprintf(line.stream, "{\"event\":\"validation\",\"step\":%llu", (unsigned long long)validation->step);
+  print_real(line.stream, "loss", validation->loss);
+  fprintf(line.stream, ",\"tokens\":%llu}\n", (unsigned long long)validation->tokens);
   report->last_validation = validation->step;
   return line_finish(&line, report, err);
 }
