@@ -83,10 +83,6 @@ static bl_status_t check_adamw(const bl_job_t *job, bl_error_t *err) {
 }
 
 static bl_status_t check_train(const bl_job_t *job, bl_error_t *err) {
-  if (job->train.validate_every > 0 && job->data.validation.files.count == 0 && !(job->data.validation.fraction > 0)) {
-    return bl_job_fail(job, err, "data.validation",
-                       "is missing; train.validate_every needs held-out data: a fraction or files");
-  }
   if (bl_job_given(job, "train.min_lr") && job->train.min_lr.value > job->train.lr) {
     return bl_job_fail(job, err, "train.min_lr", "%g is above train.lr %g", job->train.min_lr.value, job->train.lr);
   }

@@ -18,18 +18,13 @@ class StorageBackend:
     the end of a unit (a layer of a stage and micro-batch).
 
     Args:
-        store: where to. It was opened with `size`: what is put has no end at which it could be measured.
+        store: where to. If it was opened without `size`, it borrows for some tensors at first, and twice as much when some
+            stayed and all the others have been freed.
         min_bytes: smaller tensors are not taken.
         prefetch: chunks that a `get` loads ahead, against the order of puts.
-
-    Raises:
-        ValueError: an argument; the text names it.
     """
 
     def __init__(self, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1) -> None:
-        if store._given is None:
-            raise ValueError("store: it was opened without size=, and nothing says when what is put could be measured; open "
-                             "it with the bytes to borrow, as size='4 GiB'")
         self._region = Region(store, min_bytes=parse_bytes(min_bytes), prefetch=prefetch, dedupes=False, ends=False)
 
     def put(self, tensor: torch.Tensor, stream: Any = None) -> Use | None:

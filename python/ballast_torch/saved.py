@@ -257,7 +257,7 @@ class Region:
             self.store._check()
             self.store._collect()
             if not self.ends and self.store._need == 0:  # nothing of a unit before is left
-                self.store._begin_region()
+                self.store._begin_region(0 if self.dedupes else self.store._next_size(tensor.nbytes))
             return Use(self, self._entry(tensor, reason), tensor, index)
 
     def _entry(self, tensor: torch.Tensor, reason: str | None) -> Entry:

@@ -22,6 +22,7 @@ log = logging.getLogger("ballast_torch")
 
 AHEAD = 32  # loads of a chunk under way while one of them is waited for
 TICKETS = 160  # operations under way at a time; the library takes 256
+FIRST_TENSORS = 32  # that a session has memory for at first, if they are put one by one
 SLOTS_AT_ONCE = 4  # reserved with one call, where there is memory
 REOPEN_SECONDS = 2.0  # at first, between attempts to find a store that was lost; doubled up to a minute
 DEADLINE_SECONDS_MAX = 1e6
@@ -157,6 +158,7 @@ class Store:
         self._dropped: collections.deque[Any] = collections.deque()  # uses that ended: by finalizers, on any thread
         self._reopen_at, self._reopen_wait = 0.0, REOPEN_SECONDS
         self._held = self._held_peak = 0
+        self._missed = 0  # tensors that stayed, when it was last asked for more
         self._constants: dict[int, StorageWeakRef] = {}
         self._said: set[str] = set()
         self._counts = dict.fromkeys(("parked", "loaded", "late", "kept", "lost", "recomputed", "bytes"), 0)
@@ -230,8 +232,17 @@ class Store:
             self._said.add(what)
             log.warning("%s: %s", self.address, what)
 
-    def _begin_region(self) -> None:
-        """Between steps: what is asked for may be there now, and an arena may grow while nothing is parked."""
+    def _next_size(self, size: int) -> int:
+        """Bytes to borrow for tensors that are put one by one, the next one of `size`: it is not known how many follow.
+        0: what there is."""
+        missed, self._missed = self._counts["kept"] > self._missed, self._counts["kept"]
+        if self.size == 0:
+            return FIRST_TENSORS * size
+        return 2 * self.size if missed else 0
+
+    def _begin_region(self, least: int = 0) -> None:
+        """Between steps: what is asked for may be there now, and an arena may grow, to `least` or what was needed, while
+        nothing is parked."""
         self._check()
         self._collect()
         if not self._client.alive():
@@ -241,8 +252,9 @@ class Store:
         if self._draining:
             self._say("the store is about to end; nothing more is parked there")
             return
-        need = slot_bytes(self._need_peak + self._need_peak // 8 + 4 * self.chunk_bytes)
-        if self._given is None and self._need_peak and need > self.size and self._alive == 0:
+        peak = max(self._need_peak, least)
+        need = slot_bytes(peak + peak // 8 + 4 * self.chunk_bytes)
+        if self._given is None and peak and need > self.size and self._alive == 0:
             self._resize(need)
         self._full = self.size == 0
 

@@ -191,8 +191,6 @@ static void missing_and_contradictory(void **state) {
       {GOOD "balance: {policy: cap}\n", "job.yaml: balance.cap: is missing; the policy cap needs it"},
       {GOOD "balance: {data_path: tcp, require: shm}\n",
        "job.yaml:4:36: balance.require: is shm, balance.data_path asks for tcp; leave one of them out"},
-      {MODEL DATA "train: {steps: 3, validate_every: 5}\n",
-       "job.yaml: data.validation: is missing; train.validate_every needs held-out data: a fraction or files"},
       {GOOD "checkpoint: {every: 5}\n", "job.yaml: checkpoint.folder: is missing; checkpoints need a place"},
       {GOOD "services: {stages: [a]}\n",
        "job.yaml:4:20: services.stages: 'a' is no address; write host:port or unix:/path"},

@@ -36,7 +36,7 @@ def main():
                 "validation": 0.2}
 
         def run(stages, *more, **sections):
-            job = write_job(folder, model=MODEL, train={**TRAIN, "validate_every": 4 if "validation" in data else 0}, data=data,
+            job = write_job(folder, model=MODEL, train={**TRAIN, "validate_every": 4}, data=data,
                             pipeline={"stages": stages}, **sections)
             return run_job(folder, job, "--local", *more)[0]
 

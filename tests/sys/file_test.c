@@ -135,7 +135,7 @@ static void devices_and_pipes_are_written_in_place(void **state) {
   bl_error_t err;
   char path[256], text[64];
   struct stat info;
-  snprintf(path, sizeof path, "%s/pipe", folder);
+  snprintf(path, sizeof path, "%s/outlet", folder);
   assert_int_equal(mkfifo(path, 0600), 0);
   int reader = open(path, O_RDONLY | O_NONBLOCK);
   assert_true(reader >= 0);

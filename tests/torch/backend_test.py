@@ -73,13 +73,16 @@ def test_backend(address):
         moved = store.stats()["bytes"] - before
         assert moved == 12 << 20, f"parts take their whole storage along: {moved} bytes"
         assert all(torch.equal(backend.get(payload), part) for payload, part in zip(payloads, parts))
-    with bt.Store(address, job="unmeasured") as store:
-        try:
-            bt.StorageBackend(store)
-        except ValueError as error:
-            assert "size=" in str(error), error
-        else:
-            raise AssertionError("a backend that never takes anything")
+    with bt.Store(address, job="grows", chunk="128 KiB") as store:
+        backend = bt.StorageBackend(store, min_bytes=1 << 10)
+        left = []
+        for _ in range(4):
+            payloads = [backend.put(torch.randn(1 << 14)) for _ in range(100)]  # 64 KiB each
+            left.append(payloads.count(None))
+            for payload in payloads:
+                backend.free(payload) if payload is not None else None
+            del payloads
+        assert 0 < left[0] < 100 and left[-1] == 0, left
     print("ok put, get in any order, twice, into memory of the caller; free; a full store gives None")
 
 

@@ -188,6 +188,13 @@ static void doubt_host(const bl_job_t *job) {
   }
 }
 
+static void doubt_validation(const bl_job_t *job) {
+  if (job->train.validate_every > 0 && job->data.validation.files.count == 0 && !(job->data.validation.fraction > 0)) {
+    bl_ctl_warning_tell("train.validate_every does nothing without held-out data; give data.validation a fraction or "
+                        "files");
+  }
+}
+
 static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   char warning[BL_RESUME_WARNING];
   if (bl_resume_warning(resume, job, warning)) {
@@ -336,6 +343,7 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK) {
     doubt_threads(&arguments, &job);
     doubt_host(&job);
+    doubt_validation(&job);
     doubt_resume(&job, &resume);
   }
   if (status == BL_OK && arguments.check) {
