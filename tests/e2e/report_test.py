@@ -28,28 +28,30 @@ def newest(place):
 
 
 def test_files_that_are_kept(folder):
-    text, notes = f"{folder}/text.txt", f"{folder}/notes.txt"
-    for path in (text, notes):
+    text, held, notes = f"{folder}/text.txt", f"{folder}/held.txt", f"{folder}/notes.txt"
+    for path in (text, held, notes):
         with open(path, "w") as file:
             file.write("the quick brown fox jumps over the lazy dog. " * 100)
     inline = {"init": None, "family": "gpt2", "layers": 2, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
-    job = write_job(folder, "kept.json", model=inline, data={"train": text, "format": "text"}, train=TRAIN)
+    job = write_job(folder, "kept.json", model=inline, data={"train": text, "validation": held, "format": "text"}, train=TRAIN)
     other = f"{folder}/./other"
     for arguments, word in ((["--report", text], "--report"), (["--profile", text], "data.train"),
+                            (["--profile", held], "data.validation"),
                             (["--report", notes], "is not that of a report; name another file"),
                             (["--report", job], "is the job itself"), (["--profile", job], "is the job itself"),
                             (["--profile", other, "--report", f"{folder}/other"], "is the file of --report, too")):
-        before = [content(path) for path in (text, notes, job)]
+        before = [content(path) for path in (text, held, notes, job)]
         done = run(folder, job, *arguments, expect=2)
         assert word in done.stderr and arguments[1] in done.stderr, done.stderr
-        assert [content(path) for path in (text, notes, job)] == before, f"{arguments} changed a file"
+        assert [content(path) for path in (text, held, notes, job)] == before, f"{arguments} changed a file"
     assert not os.path.exists(other)
     link = f"{folder}/link"
     os.symlink("profile.json", link)
     run(folder, job, "--report", "/dev/null", "--profile", link)
     assert os.path.islink(link) and "ballast_profile" in json.loads(content(f"{folder}/profile.json")), "a link is followed"
     done = run(folder, job, "--report", "/dev/stdout")
-    assert [json.loads(line)["step"] for line in done.stdout.splitlines()] == list(range(1, 13)), done.stdout
+    steps = [line["step"] for line in map(json.loads, done.stdout.splitlines()) if line["event"] == "step"]
+    assert steps == list(range(1, 13)), done.stdout
     print("ok job, data and other files are no reports; devices and pipes are, and links stay")
 
 

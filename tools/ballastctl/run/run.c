@@ -117,16 +117,25 @@ static bl_status_t check_outputs(const arguments_t *arguments, bl_error_t *err) 
   return status == BL_OK ? bl_ctl_picture_path_check("timeline", arguments->timeline, err) : status;
 }
 
+static bool names(const bl_text_list_t *files, const char *path) {
+  bool found = false;
+  for (size_t i = 0; i < files->count && !found; i++) {
+    found = bl_ctl_output_path_same(path, files->items[i]);
+  }
+  return found;
+}
+
 // Checks that no output would replace another one, the job or its data.
 static bl_status_t check_overlaps(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
   const struct {
     const char *flag, *path;
   } outputs[] = {{"report", arguments->report}, {"profile", arguments->profile}, {"timeline", arguments->timeline}};
   for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
-    const char *path = outputs[i].path, *what = bl_ctl_output_path_same(path, job->file) ? "is the job itself" : NULL;
-    for (size_t k = 0; k < job->data.train.count && what == NULL; k++) {
-      what = bl_ctl_output_path_same(path, job->data.train.items[k]) ? "is a file of data.train" : NULL;
-    }
+    const char *path = outputs[i].path, *what = bl_ctl_output_path_same(path, job->file) ? "is the job itself"
+                                                : names(&job->data.train, path)          ? "is a file of data.train"
+                                                : names(&job->data.validation.files, path)
+                                                    ? "is a file of data.validation"
+                                                    : NULL;
     if (what != NULL) {
       return bl_error_set(err, BL_INVALID, "--%s %.400s: %s; name another file", outputs[i].flag, path, what);
     }
