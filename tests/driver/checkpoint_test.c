@@ -124,6 +124,70 @@ static void test_weights_that_end_the_run_are_not_saved(void **state) {
   world_close(&world);
 }
 
+// Files of step 2 are complete when the loss of step 3 is known, and before its attempt is given up.
+static bool finish_writes_at_abort(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)context;
+  if (!handled && strcmp(method, "Commit") == 0 && stage->step.applied == 1) {
+    stage->write_ms = 10 * WORLD_LIMIT_MS;
+  }
+  for (int i = 0; i < WORLD_STAGES && !handled && strcmp(method, "Abort") == 0; i++) {
+    if (world.stages[i].writing != NULL) {
+      fake_stage_finish_write(&world.stages[i]);
+    }
+  }
+  return false;
+}
+
+// The same if their files are complete only after that.
+static void test_weights_that_end_the_run_while_they_are_written(void **state) {
+  (void)state;
+  open_world(16, 1);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 1;
+    world.stages[i].run_ms = 50;
+    world.stages[i].nonfinite_step = 3;
+    world.stages[i].nonfinite_micro_batch = 0;
+    world.stages[i].hook = finish_writes_at_abort;
+  }
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  assert_int_equal(world.stages[0].whole_writes, 2);
+  assert_int_equal(world.stages[1].whole_writes, 2);
+  bl_driver_destroy(world.driver);
+  world.driver = NULL;
+  assert_string_equal(listing(), "step-000001 ");
+  world_close(&world);
+}
+
+static bool finish_write_in_step_4(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)context;
+  if (!handled && strcmp(method, "Run") == 0 && stage->step.applied == 3 && stage->writing != NULL) {
+    fake_stage_finish_write(stage);
+  }
+  return false;
+}
+
+// With the weights of step 2 the loss of step 3 was finite, before their files were complete.
+static void test_earlier_weights_are_kept(void **state) {
+  (void)state;
+  open_world(16, 2);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 10 * WORLD_LIMIT_MS;
+    world.stages[i].run_ms = 50;
+    world.stages[i].nonfinite_step = 4;
+    world.stages[i].nonfinite_micro_batch = 0;
+    world.stages[i].hook = finish_write_in_step_4;
+  }
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  bl_driver_destroy(world.driver);
+  world.driver = NULL;
+  assert_string_equal(listing(), "step-000002 ");
+  world_close(&world);
+}
+
 // Step 3 does not end. Counts what stage 0 is asked while it runs, after all have written the checkpoint of step 2.
 static bool hold_step_3(fake_stage_t *stage, const char *method, bool handled, void *context) {
   unsigned *asked = context;
@@ -219,6 +283,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_failed_checkpoint_changes_nothing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_what_is_not_finite_ends_the_run, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_weights_that_end_the_run_are_not_saved, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_weights_that_end_the_run_while_they_are_written, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_earlier_weights_are_kept, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_death_keeps_what_is_written, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_held_out_loss_that_is_not_finite_ends_the_run, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_ends_leaves_nothing, make_folder, remove_folder),

@@ -476,6 +476,11 @@ static void written(bl_timer_t *timer, void *context) {
   }
 }
 
+void fake_stage_finish_write(fake_stage_t *stage) {
+  bl_timer_stop(stage->writer);
+  written(stage->writer, stage);
+}
+
 static void on_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   fake_stage_t *stage = context;
   const Ballast__V1__WriteSnapshotRequest *request = (const Ballast__V1__WriteSnapshotRequest *)input;

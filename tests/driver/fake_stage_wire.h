@@ -70,6 +70,8 @@ void fake_stage_start(fake_stage_t *stage, bl_rpc_t *rpc, const bl_training_t *t
                       const char *address);
 // Ends as a process that is killed: connections break, nothing is answered. Runs the loop until it is so.
 void fake_stage_kill(fake_stage_t *stage);
+// Ends what it writes now, before `write_ms` are over.
+void fake_stage_finish_write(fake_stage_t *stage);
 
 // The mean loss over the micro-batches of a step, which is also that of held-out data after it, and the gradient norm.
 double fake_loss(const bl_training_t *training, uint64_t step);

@@ -452,9 +452,15 @@ void bl__save_release(bl_driver_t *driver) {
 }
 
 void bl__save_reject(bl_driver_t *driver, const bl_error_t *err) {
-  if (ends_wait(&driver->save)) {
-    driver->save.failure = *err;
+  bl__save_t *save = &driver->save;
+  if (save->step != driver->step.applied) {
+    return; // with the weights of an earlier step the next loss was finite
+  }
+  if (ends_wait(save)) {
+    save->failure = *err;
     enter(driver, BL__SAVE_COMMITTING);
+  } else if (save->phase == BL__SAVE_WRITING && save->failure.status == BL_OK) {
+    save->failure = *err; // once no stage writes any more
   }
 }
 

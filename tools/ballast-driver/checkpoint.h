@@ -79,7 +79,8 @@ bool bl__save_is_busy(const bl_driver_t *driver);
 void bl__save_tick(bl_driver_t *driver);
 // Called at a boundary before everything else: commits what is written if it can be decided now (rule 4).
 void bl__save_release(bl_driver_t *driver);
-// The loss with the weights of the last step is not finite: what is written is discarded because of `err`.
+// The loss with the weights of the last step is not finite: if these are being saved, they are discarded because of
+// `err`, whether all of them is written or not.
 void bl__save_reject(bl_driver_t *driver, const bl_error_t *err);
 // The run ends with an error that says nothing against what is written: commits it.
 void bl__save_keep(bl_driver_t *driver);
