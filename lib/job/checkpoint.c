@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "base/words.h"
 #include "formats/hf_config.h"
+#include "sys/file.h"
 
 #include <inttypes.h>
 #include <limits.h>

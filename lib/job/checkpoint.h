@@ -21,7 +21,7 @@
 #include "formats/safetensors.h"
 #include "model/layer_parts.h"
 #include "model/parameters.h"
-#include "sys/file.h"
+#include "sys/file_map.h"
 
 // X(identifier, suffix of the parameter's name): PyTorch's names for the state of AdamW.
 #define BL_CHECKPOINT_PART_TABLE(X)                                                                                    \

@@ -28,7 +28,7 @@
 #include "formats/sampler.h"
 #include "formats/tokens.h"
 #include "model/model.h"
-#include "sys/file.h"
+#include "sys/file_map.h"
 
 typedef struct bl_dataset_file {
   char *path;

@@ -2,6 +2,7 @@
 #include "job/weights.h"
 
 #include "formats/shard_index.h"
+#include "sys/file.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -11,7 +11,7 @@
 
 #include "formats/safetensors.h"
 #include "model/parameters.h"
-#include "sys/file.h"
+#include "sys/file_map.h"
 
 typedef struct bl_weights_file {
   char *path;

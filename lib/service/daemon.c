@@ -7,6 +7,7 @@
 #include "rpc/reflection.h"
 #include "service/access.h"
 #include "service/process_metrics.h"
+#include "sys/file_map.h"
 #include "sys/log.h"
 #include "sys/version.h"
 
@@ -275,6 +276,7 @@ static bl_status_t tell_ready(const bl_daemon_t *self, bl_error_t *err) {
 }
 
 static bl_status_t start(bl_daemon_t *self, bl_error_t *err) {
+  bl_file_map_log_faults();
   signal(SIGXFSZ, SIG_IGN); // a write beyond a file size limit then fails as on a full disk
   bl_status_t status = bl_loop_create(&self->loop, err);
   if (status == BL_OK) {

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,10 +18,8 @@ static bl_status_t fail(bl_error_t *err, const char *verb, const char *path) {
   return bl_error_set(err, bl_status_from_errno(cause), "%s: cannot %s: %s", path, verb, strerror(cause));
 }
 
-// Opens `path` for reading and checks that it is a regular file. Sets *fd and *size_bytes only on success. Without
-// O_NONBLOCK, the open of a named pipe would wait for a writer.
-static bl_status_t open_regular(const char *path, int *fd, size_t *size_bytes, bl_error_t *err) {
-  int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+bl_status_t bl_file_open(const char *path, int *fd, size_t *size_bytes, bl_error_t *err) {
+  int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // without it the open of a named pipe waits for a writer
   if (opened < 0) {
     return fail(err, "open", path);
   }
@@ -64,7 +61,7 @@ static bl_status_t read_fully(int fd, char *buffer, size_t size_bytes, const cha
 bl_status_t bl_file_read(const char *path, size_t limit_bytes, char **bytes, size_t *size_bytes, bl_error_t *err) {
   int fd;
   size_t size;
-  bl_status_t status = open_regular(path, &fd, &size, err);
+  bl_status_t status = bl_file_open(path, &fd, &size, err);
   if (status != BL_OK) {
     return status;
   }
@@ -90,35 +87,6 @@ close_file:
   free(buffer);
   close(fd);
   return status;
-}
-
-bl_status_t bl_file_map_open(bl_file_map_t *map, const char *path, bl_error_t *err) {
-  int fd;
-  size_t size;
-  bl_status_t status = open_regular(path, &fd, &size, err);
-  if (status != BL_OK) {
-    return status;
-  }
-  void *bytes = NULL;
-  if (size > 0) {
-    bytes = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED) {
-      status = fail(err, "map", path);
-      close(fd);
-      return status;
-    }
-  }
-  close(fd);
-  map->bytes = bytes;
-  map->size_bytes = size;
-  return BL_OK;
-}
-
-void bl_file_map_close(bl_file_map_t *map) {
-  if (map->bytes != NULL) {
-    munmap((void *)map->bytes, map->size_bytes);
-  }
-  *map = (bl_file_map_t){0};
 }
 
 static bl_status_t write_fully(int fd, const char *bytes, size_t size_bytes, const char *path, bl_error_t *err) {

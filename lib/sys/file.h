@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files: reads of whole files, read-only maps, and atomic replacement (a crash leaves the old file or the new one,
-// never a part).
+// Files: reads of whole files, and atomic replacement (a crash leaves the old file or the new one, never a part).
 // Thread: any; each object belongs to its caller.
 #ifndef BALLAST_SYS_FILE_H
 #define BALLAST_SYS_FILE_H
@@ -10,20 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// Opens a regular file for reading; a named pipe is refused at once. BL_NOT_FOUND, BL_DENIED, BL_INVALID, BL_IO. `err`
+// names the path.
+BL_MUST_USE bl_status_t bl_file_open(const char *path, int *fd, size_t *size_bytes, bl_error_t *err);
+
 // Reads a whole regular file. *bytes is malloc'd, has a '\0' after its last byte (not counted), and is freed by the
 // caller. BL_NOT_FOUND, BL_DENIED, BL_EXHAUSTED (larger than `limit_bytes`), BL_IO. `err` names the path.
 BL_MUST_USE bl_status_t bl_file_read(const char *path, size_t limit_bytes, char **bytes, size_t *size_bytes,
                                      bl_error_t *err);
-
-typedef struct bl_file_map {
-  const uint8_t *bytes; // NULL for an empty file
-  size_t size_bytes;
-} bl_file_map_t;
-
-// Maps a regular file read-only. The map stays valid when the file is renamed. If another process truncates the file,
-// reading the map raises SIGBUS, as with every map.
-BL_MUST_USE bl_status_t bl_file_map_open(bl_file_map_t *map, const char *path, bl_error_t *err);
-void bl_file_map_close(bl_file_map_t *map);
 
 // Writes `path` through a temporary file in the same folder: write, fsync, rename, fsync of the folder. Of a symbolic
 // link the target is replaced and the link stays. Devices, pipes, and the file that standard output goes to are written

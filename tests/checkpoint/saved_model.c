@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/saved_model.h"
 
+#include "sys/file.h"
+
 #include <stdlib.h>
 #include <string.h>
 

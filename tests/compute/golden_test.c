@@ -12,6 +12,7 @@
 #include "formats/tokens.h"
 #include "instrumented.h"
 #include "sys/file.h"
+#include "sys/file_map.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 // is refused with a message that names the tensor and the cause.
 #include "formats/safetensors.h"
 
-#include "sys/file.h"
+#include "sys/file_map.h"
 
 #include <inttypes.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 // Verifies token streams: the three encodings, headers, concatenation, ranges, and finding tokens beyond a vocabulary.
 #include "formats/tokens.h"
 
-#include "sys/file.h"
+#include "sys/file_map.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,8 @@
 // refusals that name the tensor.
 #include "job/weights.h"
 
+#include "sys/file.h"
+
 #include <jansson.h>
 
 #include <math.h>

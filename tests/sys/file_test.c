@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Verifies whole reads, maps and atomic replacement on real files, that links, devices and pipes stay what they are, and
+// Verifies whole reads and atomic replacement on real files, that links, devices and pipes stay what they are, and
 // that errors name the path and cause.
 #include "sys/file.h"
 
@@ -44,10 +44,6 @@ static void replace_then_read(void **state) {
   assert_string_equal(bytes, "second");
   free(bytes);
   assert_int_equal(bl_file_read(path, 5, &bytes, &size, &err), BL_EXHAUSTED);
-  bl_file_map_t map;
-  assert_int_equal(bl_file_map_open(&map, path, &err), BL_OK);
-  assert_memory_equal(map.bytes, "second", 6);
-  bl_file_map_close(&map);
 }
 
 static void errors_name_the_path(void **state) {
@@ -59,20 +55,6 @@ static void errors_name_the_path(void **state) {
   assert_non_null(strstr(err.text, "/nonexistent/x"));
   assert_int_equal(bl_file_read(folder, 1, &bytes, &size, &err), BL_INVALID);
   assert_non_null(strstr(err.text, "not a regular file"));
-}
-
-// An open that waited for a writer would wait forever; the alarm ends the test then.
-static void a_named_pipe_is_refused_at_once(void **state) {
-  (void)state;
-  bl_error_t err = {0};
-  bl_file_map_t map;
-  char path[256];
-  assert_int_equal(bl_path_join(path, sizeof path, folder, "pipe"), BL_OK);
-  assert_int_equal(mkfifo(path, 0600), 0);
-  alarm(20);
-  assert_int_equal(bl_file_map_open(&map, path, &err), BL_INVALID);
-  alarm(0);
-  assert_non_null(strstr(err.text, "/pipe: not a regular file but a named pipe"));
 }
 
 static void folders_are_made_whole(void **state) {
@@ -186,7 +168,6 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(replace_then_read),
       cmocka_unit_test(errors_name_the_path),
-      cmocka_unit_test(a_named_pipe_is_refused_at_once),
       cmocka_unit_test(folders_are_made_whole),
       cmocka_unit_test(what_cannot_be_replaced_is_named),
       cmocka_unit_test(links_stay_and_their_targets_are_replaced),
