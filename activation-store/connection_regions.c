@@ -50,7 +50,6 @@ static void map_memory(bl_work_t *work) {
 static void memory_mapped(bl_message_t *message) {
   bl__region_t *region = BL_MESSAGE_OWNER(message, bl__region_t, mapping.done);
   bl_connection_t *connection = region->connection;
-  connection->users--;
   if (!connection->gone) {
     tell(connection, BL_FRAME_REGISTERED, region->number, &region->err);
     bl__connection_flush(connection);
@@ -58,6 +57,7 @@ static void memory_mapped(bl_message_t *message) {
   region->up = region->err.status == BL_OK;
   region->unregistering = region->unregistering || !region->up;
   bl__region_release(region);
+  connection->users--; // not before, because the frames above may end the connection
   bl__connection_free_if_unused(connection);
 }
 

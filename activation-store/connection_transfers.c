@@ -154,12 +154,12 @@ static void sent(bl_message_t *message) {
     return;
   }
   bool whole = transfer->sender.at == transfer->leased.bytes && connection->writer.chunk_bytes == 0;
+  connection->users++; // both may end the connection
   if (whole || (is_cancelled(transfer) && connection->writer.chunk_bytes == 0)) {
-    connection->users++;
     bl__store_transfer_end(transfer, whole);
-    connection->users--;
   }
   bl__connection_flush(connection);
+  connection->users--;
   bl__connection_free_if_unused(connection);
 }
 
@@ -344,14 +344,21 @@ void bl__store_transfers_continue_writing(bl_connection_t *connection) {
   }
 }
 
+static bl__store_transfer_t *first_idle(bl_connection_t *connection) {
+  bl__store_transfer_t *transfer = STAILQ_FIRST(&connection->transfers);
+  while (transfer != NULL && transfer->busy) {
+    transfer = STAILQ_NEXT(transfer, listed);
+  }
+  return transfer;
+}
+
 void bl__store_transfers_lose(bl_connection_t *connection) {
-  for (bl__store_transfer_t *transfer = STAILQ_FIRST(&connection->transfers), *next; transfer != NULL;
-       transfer = next) {
-    next = STAILQ_NEXT(transfer, listed);
+  bl__store_transfer_t *transfer;
+  STAILQ_FOREACH(transfer, &connection->transfers, listed) {
     atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
-    if (!transfer->busy) {
-      bl__store_transfer_end(transfer, false);
-    }
+  }
+  while ((transfer = first_idle(connection)) != NULL) { // what one was for may end others
+    bl__store_transfer_end(transfer, false);
   }
 }
 

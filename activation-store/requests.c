@@ -62,6 +62,7 @@ static bl_status_t ask(bl_store_t *store, const bl_lease_request_t *request, con
   return BL_OK;
 }
 
+// The answer may end the connection.
 static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame_t *frame) {
   const bl_lease_request_t request = request_of(store, connection, frame);
   bl_lease_decision_t decision;
@@ -69,7 +70,7 @@ static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame
   bl_error_t err = {0};
   if (ask(store, &request, frame, &decision, &answer, &err) != BL_OK) {
     bl_connection_fail(connection, frame->sequence, &err);
-    end_turn(store, bl_connection_session(connection), frame);
+    end_turn(store, request.session, frame);
     return;
   }
   if (decision == BL_LEASE_DONE) {
@@ -82,7 +83,7 @@ static void serve(bl_store_t *store, bl_connection_t *connection, const bl_frame
   // A turn ends when the holder reports the end of its own load, or in bl__on_moved for what the store moves.
   const bool loads = frame->kind == BL_FRAME_LOAD && answer.reason == BL_LEASE_GRANTED;
   if (decision == BL_LEASE_DONE && !loads) {
-    end_turn(store, bl_connection_session(connection), frame);
+    end_turn(store, request.session, frame);
   }
   bl_store_carry_out(store);
 }

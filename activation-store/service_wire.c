@@ -3,6 +3,7 @@
 
 #include "admin_wire.h"
 #include "announce_wire.h"
+#include "base/minmax.h"
 #include "meter.h"
 #include "pending_calls.h"
 #include "sys/clock.h"
@@ -205,7 +206,7 @@ static void handle_open(bl_rpc_call_t *call, const ProtobufCMessage *input, void
                           .stage = request->stage,
                           .arena_bytes = request->arena_bytes,
                           .unit_bytes = request->unit_bytes,
-                          .ttl_ns = request->ttl_ms < UINT64_MAX / BL_NS_PER_MS ? request->ttl_ms * BL_NS_PER_MS : 0};
+                          .ttl_ns = bl_min_u64(request->ttl_ms, UINT64_MAX / BL_NS_PER_MS) * BL_NS_PER_MS};
   if (!read_id128(request->holder, &open.holder)) {
     fail_invalid(call, "holder (16 bytes)");
     return;

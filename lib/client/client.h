@@ -117,7 +117,7 @@ typedef struct bl_client_options {
   uint64_t plan;        // selects one of the job's arenas, each of which has the whole quota; 0: the job has only one
   uint32_t stage;       // distinguishes the holders of a job: a newer session with this number ends the older one
   uint64_t arena_bytes; // of the job at this store, for all its stages together; 0: the size that it has already
-  uint64_t ttl_ms;      // 0: the store's default
+  uint64_t ttl_ms;      // 0: the store's default; at least 2 s and at most an hour, or that default if it is longer
   const bl_client_region_t *regions; // registered as by bl_client_register; copied
   size_t region_count;               // may be 0
   // The device of the regions and destinations (device/device.h); outlives the client. NULL: the host. BL_UNIMPLEMENTED

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#define TTL_MAX_NS (UINT64_C(3600) * 1000000000)
+
 const char *bl_session_state_name(bl_session_state_t state) {
   static const char *const names[] = {"none", "alive", "suspect", "over"};
   return (unsigned)state < sizeof names / sizeof names[0] ? names[state] : "unknown";
@@ -338,17 +340,23 @@ bool bl_lease_table_opened(const bl_lease_table_t *table, uint64_t number, bl_le
   return true;
 }
 
+// A longer time would let a dead holder keep its memory as good as for ever.
+static uint64_t ttl_of(const bl_lease_config_t *config, uint64_t asked_ns) {
+  const uint64_t most = config->ttl_ns > TTL_MAX_NS ? config->ttl_ns : TTL_MAX_NS;
+  const uint64_t ttl_ns = asked_ns == 0 ? config->ttl_ns : asked_ns < most ? asked_ns : most;
+  return ttl_ns > config->ttl_floor_ns ? ttl_ns : config->ttl_floor_ns;
+}
+
 static void start_session(bl_lease_table_t *table, uint32_t holder, const bl_lease_open_t *open) {
   uint32_t index = table->unused_session;
   bl__session_t *session = &table->sessions[index];
   table->unused_session = session->next;
   bl_request_window_t window = session->window;
-  uint64_t ttl_ns = open->ttl_ns != 0 ? open->ttl_ns : table->config.ttl_ns;
   *session = (bl__session_t){.number = ++table->last_serial << 32 | index,
                              .process = open->process,
                              .incarnation = open->holder,
                              .key = open->key,
-                             .ttl_ns = ttl_ns > table->config.ttl_floor_ns ? ttl_ns : table->config.ttl_floor_ns,
+                             .ttl_ns = ttl_of(&table->config, open->ttl_ns),
                              .holder = holder,
                              .window = window};
   bl_request_window_reset(&session->window);

@@ -82,7 +82,7 @@ typedef struct bl_lease_config {
   uint32_t window;             // unacknowledged requests per session; 0: 64
   uint32_t history;            // changes kept for watchers; 0: 4096
   uint64_t ttl_ns;             // of sessions that request none; 0: 10 s
-  uint64_t ttl_floor_ns;       // minimum of any session; 0: 2 s
+  uint64_t ttl_floor_ns;       // minimum of any session; 0: 2 s. The maximum is an hour, or ttl_ns if that is longer
   uint64_t grace_ns;           // from SUSPECT to the end; 0: as the TTL
   uint64_t session_flow_bytes; // in flight per session, WRITING and LOADING; 0: no limit. One block is always allowed
 } bl_lease_config_t;

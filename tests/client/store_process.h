@@ -13,6 +13,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +28,7 @@ typedef struct store_process {
 } store_process_t;
 
 static const char *store_flow = "0"; // bytes in flight per session; 0: no limit
+static bool store_turns;             // one transfer over shm at a time
 
 // Starts (again, at the same address) and waits until it serves.
 static inline void store_start(store_process_t *store, const char *capacity, const char *ttl, const char *grace) {
@@ -52,7 +54,7 @@ static inline void store_start(store_process_t *store, const char *capacity, con
     execl(BALLAST_BINARY_DIR "/bin/activation-store", "activation-store", "--listen", store->address, "--capacity",
           capacity, "--flow", store_flow, "--ttl", ttl, "--grace", grace, "--drain", "120", "--data-tcp", "127.0.0.1:0",
           "--ready-fd", "4", "--device", store->device != NULL ? store->device : "host", "--spill",
-          store->spill != NULL ? store->spill : "0", (char *)NULL);
+          store->spill != NULL ? store->spill : "0", store_turns ? "--turns" : (char *)NULL, (char *)NULL);
     _exit(127);
   }
   close(ready[1]);

@@ -322,6 +322,37 @@ static void test_time(void **state) {
   bl_lease_table_destroy(table);
 }
 
+// A dead holder must not keep its memory for as long as it once asked for.
+static void test_times_that_holders_request(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t asked_ns, given_ns;
+  } cases[] = {{0, 10 * SECOND},
+               {1, 2 * SECOND},
+               {60 * SECOND, 60 * SECOND},
+               {3601 * SECOND, 3600 * SECOND},
+               {UINT64_MAX, 3600 * SECOND}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    bl_lease_table_t *table = make_table(16);
+    const bl_lease_open_t open = {.job = "job",
+                                  .process = 1,
+                                  .holder = id128_of(1),
+                                  .key = id128_of(2),
+                                  .arena_bytes = GRANULE,
+                                  .ttl_ns = cases[i].asked_ns};
+    bl_lease_opened_t opened = {0};
+    bl_lease_answer_t answer;
+    (void)bl_lease_table_open(table, &open, SECOND, &opened, &answer);
+    assert_int_equal(answer.reason, BL_LEASE_GRANTED);
+    assert_int_equal(opened.ttl_ns, cases[i].given_ns);
+    bl_lease_table_advance(table, SECOND + cases[i].given_ns + 21 * SECOND);
+    bl_lease_stats_t stats;
+    bl_lease_table_stats(table, &stats);
+    assert_int_equal(stats.ended[BL_SESSION_EXPIRED], 1);
+    bl_lease_table_destroy(table);
+  }
+}
+
 static void test_drain_and_revoke(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(16);
@@ -385,10 +416,15 @@ static void test_history_tells_every_state(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_requests),      cmocka_unit_test(test_quotas_at_the_boundary),
-      cmocka_unit_test(test_plans_share_slots), cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
-      cmocka_unit_test(test_plans_that_add),    cmocka_unit_test(test_time),
-      cmocka_unit_test(test_drain_and_revoke),  cmocka_unit_test(test_history_tells_every_state),
+      cmocka_unit_test(test_bad_requests),
+      cmocka_unit_test(test_quotas_at_the_boundary),
+      cmocka_unit_test(test_plans_share_slots),
+      cmocka_unit_test(test_a_plan_follows_another_in_the_same_room),
+      cmocka_unit_test(test_plans_that_add),
+      cmocka_unit_test(test_time),
+      cmocka_unit_test(test_times_that_holders_request),
+      cmocka_unit_test(test_drain_and_revoke),
+      cmocka_unit_test(test_history_tells_every_state),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
