@@ -33,17 +33,27 @@ static bl_chunk_span_t *spans_of(const bl_training_t *training, uint32_t stage, 
   return spans;
 }
 
+// On a CPU a bound, as the pods' CPUs need not be this one; on a GPU without the workspace, which is not the pod's memory.
+static bl_operation_memory_t operations_of(const bl_training_t *training, const bl_job_t *job) {
+  const bl_layout_options_t options = training->layout;
+  return job->pipeline.device == BL_JOB_DEVICE_CUDA
+             ? bl_operation_memory_of_gpu(&training->model, options.layer_parts, options.dtype)
+             : bl_operation_memory_of_cpu(&training->model, options, (uint32_t)job->pipeline.threads);
+}
+
 // Adds the maximum over the replicas: each keeps and writes the moments of its own tensors.
 static bl_status_t count_spans(const bl_training_t *training, const bl_job_t *job, const bl_chunk_span_t *spans,
                                uint32_t count, bl_stage_pieces_t pieces, stage_bytes_t *most) {
   const bl_grid_t *grid = &training->grid;
   bl_layout_options_t options = training->layout;
-  options.logits = bl_job_logits(job);
+  const bl_operation_memory_t operations = operations_of(training, job);
+  options.logits = operations.logits;
   for (uint32_t replica = 0; replica < grid->data; replica++) {
     const bl_stage_memory_request_t request = {.model = &training->model,
                                                .spans = spans,
                                                .span_count = count,
                                                .options = options,
+                                               .operations = operations,
                                                .micro_batches = training->schedule->micro_batches,
                                                .asynchronous = job->pipeline.device == BL_JOB_DEVICE_CUDA,
                                                .post_validation = job->train.post_validation,

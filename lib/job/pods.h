@@ -11,7 +11,7 @@
 
 #include "job/balance.h"
 
-// In addition to what the plan counts: code, libraries, gRPC's buffers, stacks, the back end's own workspace.
+// In addition to what the plan counts: code, libraries, gRPC's buffers, stacks.
 #define BL_PODS_STAGE_OVERHEAD_BYTES (UINT64_C(256) << 20)
 #define BL_PODS_STORE_OVERHEAD_BYTES (UINT64_C(128) << 20)
 // A store that lends: its one transfer thread is busy for part of the time while stages compute. A store that lends
@@ -20,8 +20,8 @@
 #define BL_PODS_IDLE_STORE_MILLICPUS 50
 
 typedef struct bl_pods {
-  uint64_t stage_bytes; // memory limit of a stage's pod: what it holds (model/memory.h), the copy that a checkpoint is
-                        // written from, and the overhead
+  uint64_t stage_bytes; // memory limit of a stage's pod: what it holds (model/memory.h; of operations a bound for any
+                        // CPU), the copy that a checkpoint is written from, and the overhead
   uint64_t store_bytes; // memory limit of a store's pod: its capacity and the overhead
   uint64_t capacity_bytes; // --capacity of a store; a granule at least
   uint64_t host_bytes;     // memory limit of a machine's host store: what it lends, and the overhead; 0: there is none

@@ -68,6 +68,62 @@ bl_operation_memory_t bl_operation_memory_of_gpu(const bl_model_t *model, bl_lay
   return memory;
 }
 
+// ---- a bound for CPUs. tests/compute/operations_test.c compares it with what the back end plans.
+
+// Layouts of packed weights have blocks of 16 to 64 rows or columns.
+static uint64_t block_side(uint64_t elements) {
+  return bl_max_u64((elements + 47) / 48 * 48, bl_align_up(elements, 64));
+}
+
+// Bytes of the copies of one weight, one for the forward and one for the backward.
+static uint64_t packed_copies(uint64_t in, uint64_t out, uint64_t value_bytes) {
+  return value_bytes * block_side(in) * block_side(out) + 2ull * BL_CACHE_LINE_BYTES;
+}
+
+// Workspace of one thread's products: packed pieces of both operands.
+#define THREAD_PRODUCT_BYTES (UINT64_C(1) << 20)
+
+// Workspace of a product's threads. bf16 operands are widened where the CPU does not multiply them; where it does, each
+// thread may sum in floats.
+static uint64_t product_workspace(uint64_t rows, uint64_t in, uint64_t out, uint64_t hidden, bl_dtype_t dtype,
+                                  uint32_t threads) {
+  const uint64_t floats = dtype == BL_DTYPE_BF16 ? rows * (in + out + threads * hidden) : 0;
+  return floats * sizeof(float) + threads * THREAD_PRODUCT_BYTES;
+}
+
+// Workspace of one thread's attention: nine packed tensors of a head, row sums, and tiles of scores.
+static uint64_t attention_workspace(const bl_model_t *m, bl_attention_t attention) {
+  const uint64_t tile = 64, keys = bl_align_up(m->seq, tile) + tile, width = bl_align_up(m->head_dim, 16);
+  const uint64_t scores = bl_max_u64(tile * (width + (attention == BL_ATTENTION_FLASH ? tile : keys)), 3 * tile * tile);
+  return (9 * keys * width + keys + scores) * sizeof(float);
+}
+
+bl_operation_memory_t bl_operation_memory_of_cpu(const bl_model_t *model, bl_layout_options_t options,
+                                                 uint32_t threads) {
+  const uint32_t parts = bl_layer_parts_count(options.layer_parts), here = bl_layer_parts_here(options.layer_parts);
+  const bl_model_t part = bl_layer_part_model(model, parts), *const m = &part;
+  const struct {
+    uint64_t in, out;
+  } products[] = {{m->hidden, bl_model_qkv_width(m)},
+                  {bl_model_query_width(m), m->hidden},
+                  {m->hidden, bl_model_pre_width(m)},
+                  {m->ffn, m->hidden}};
+  const uint64_t rows = bl_layout_rows(model, options), piece = bl_workspace_head_rows(model, options);
+  const uint64_t tokens = bl_layer_parts_table_rows(m->vocab, parts);
+  bl_operation_memory_t memory = {.layer_workspace_bytes = threads * attention_workspace(m, options.attention)};
+  for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+    const uint64_t in = products[i].in, out = products[i].out;
+    memory.packed_layer_bytes += here * packed_copies(in, out, options.dtype == BL_DTYPE_BF16 ? 4 : 8);
+    memory.layer_workspace_bytes =
+        bl_max_u64(memory.layer_workspace_bytes, product_workspace(rows, in, out, m->hidden, options.dtype, threads));
+  }
+  // 8 bytes in bf16, too: three copies of 2, or two widened ones.
+  memory.packed_head_bytes = here * packed_copies(m->hidden, tokens, 8);
+  memory.head_workspace_bytes = bl_max_u64(
+      memory.layer_workspace_bytes, product_workspace(piece, m->hidden, tokens, m->hidden, options.dtype, threads));
+  return memory;
+}
+
 static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
   bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
   copies.parts = bl_copies_count(copies) << request->fold_levels;

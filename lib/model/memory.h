@@ -46,6 +46,10 @@ typedef struct bl_operation_memory {
 // biases, in the order of the masters. Workspace and held bytes are 0. Per part, as chunks lay the copies out.
 bl_operation_memory_t bl_operation_memory_of_gpu(const bl_model_t *model, bl_layer_parts_t layer_parts,
                                                  bl_dtype_t dtype);
+// Returns a bound for any CPU, for plans of machines that cannot be asked: on each, all fields are at most this. `threads`
+// per stage.
+bl_operation_memory_t bl_operation_memory_of_cpu(const bl_model_t *model, bl_layout_options_t options,
+                                                 uint32_t threads);
 
 // The loss of a micro-batch as the head writes it (compute/model/chunk.h).
 #define BL_STAGE_LOSS_BYTES 16

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/sizing.md: units per layer, slots per stage and grace periods are those that ballastctl works out."""
+"""docs/sizing.md: units per layer, slots per stage and grace periods are those that ballastctl works out. The memory limit of
+a stage's pod is what it holds on this machine and 256 MiB, or a little more."""
 import json
 import os
 import re
@@ -43,14 +44,19 @@ def main():
                 scores = 0 if "again" in what else 2 * BATCH * HEADS * SEQ * SEQ * size
                 ratio = stage["slot_bytes"] / (said + scores)
                 assert 0.99 < ratio < 1.02, (what, size, stage["slot_bytes"], said, scores, ratio)
-        slots = [stage["peak_slots"] for stage in json.loads(ctl("simulate", job, "-o", "json"))["stages"]]
+        stages = json.loads(ctl("simulate", job, "-o", "json"))["stages"]
+        slots = [stage["peak_slots"] for stage in stages]
         assert slots == [STAGES - s for s in range(STAGES)], slots
         said = ctl("render", job, "--output", os.path.join(folder, "out"), "--name", "size", "--disk-rate", "1 MB")
+        with open(os.path.join(folder, "out", "kustomization.yaml")) as file:
+            limit = max(int(mib) for mib in re.findall(r"limits/memory, value: (\d+)Mi", file.read())) << 20
+        held = max(stage["memory_bytes"] for stage in stages) + (256 << 20)
+        assert held <= limit < 1.1 * held, (held, limit)
         grace, shard = int(re.search(r"takes (\d+) s at most", said).group(1)), re.search(r": ([\d.]+) MiB to write", said)
         layer = 12 * HIDDEN ** 2 + 13 * HIDDEN
         assert abs(float(shard.group(1)) * 2 ** 20 - 12 * 2 * layer) < 0.15 * 12 * 2 * layer, said
         assert abs(grace - 60 - float(shard.group(1)) * 2 ** 20 / 1e6) <= 1, said
-    print("ok docs/sizing.md: units, slots and grace periods")
+    print("ok docs/sizing.md: units, slots, memory limits and grace periods")
 
 
 main()

@@ -4,12 +4,13 @@
 // families and the norms, windows and fused tensors of others (tests/golden), both dtypes, both kinds of attention, every
 // recomputation, heads with and without a weight of their own, with fused and with split backwards, with several chunks a
 // stage and with two copies of each; and on a device that runs operations later and needs the tokens of all micro-batches
-// (tests/late).
+// (tests/late). The pod of a stage has room for it (job/pods.h).
 #include "plan/evaluate/footprint.h"
 
 #include "compute/model/operations.h"
 #include "executor/executor.h"
 #include "job/checkpoint_image.h"
+#include "job/pods.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,6 +72,24 @@ static void expect(const setting_t *s, uint32_t stage, const char *what, double 
   if (planned != (double)held) {
     fail_msg("%s, %s, %s attention, recompute %s, %s, stage %u: %s: planned %.0f bytes, held %llu", s->family, s->dtype,
              s->attention, s->recompute, s->schedule, stage, what, planned, (unsigned long long)held);
+  }
+}
+
+// The overhead is for what is not planned.
+static void expect_room_in_a_pod(const setting_t *setting, const bl_engine_t *engine) {
+  const bl_policy_t policy = bl_policy_of_job(&engine->job);
+  bl_balance_plan_t plan;
+  bl_pods_t pods;
+  bl_error_t err;
+  assert_int_equal(bl_balance_plan_init(&plan, &engine->training, &policy, &err), BL_OK);
+  assert_int_equal(bl_pods_of(&engine->training, &plan, &engine->job, 1e6, &pods, &err), BL_OK);
+  bl_balance_plan_cleanup(&plan);
+  const uint64_t room = pods.stage_bytes - BL_PODS_STAGE_OVERHEAD_BYTES,
+                 held = bl_memory_usage_total(&engine->account).current_bytes;
+  if (room < held) {
+    fail_msg("%s, %s, %s attention, %s, stage %u: a pod has %llu bytes, held are %llu", setting->family, setting->dtype,
+             setting->attention, setting->schedule, engine->coords.stage, (unsigned long long)room,
+             (unsigned long long)held);
   }
 }
 
@@ -173,6 +192,9 @@ static void check(const setting_t *setting) {
     }
     bl_engine_t *engine = make(job, fullest, path);
     compare(setting, engine);
+    if (!setting->late) {
+      expect_room_in_a_pod(setting, engine);
+    }
     bl_engine_destroy(engine);
   }
   assert_int_equal(rmdir(folder), 0);
