@@ -104,6 +104,20 @@ static void a_wait_for_a_core_is_no_computation(void **state) {
   json_decref(status);
 }
 
+static void a_wait_of_the_driver_is_named_once_it_is_old(void **state) {
+  (void)state;
+  char verdict[BL_CTL_VERDICT_BYTES];
+  size_t silent;
+  json_t *status = status_of((int[]){-1, -1}, 2, -1);
+  json_object_set_new(status, "waiting_for", json_string("a watcher"));
+  json_decref(bl_ctl_diagnose(status, verdict, &silent));
+  assert_string_equal(verdict, "no stage waits for another; for 2.0 s the driver has waited for a watcher");
+  json_object_set_new(status, "waiting_seconds", json_real(0.1));
+  json_decref(bl_ctl_diagnose(status, verdict, &silent));
+  assert_string_equal(verdict, "no stage waits for another");
+  json_decref(status);
+}
+
 static void stores_are_named(void **state) {
   (void)state;
   char verdict[BL_CTL_VERDICT_BYTES];
@@ -146,6 +160,7 @@ int main(void) {
       cmocka_unit_test(nobody_and_everybody_waiting_are_told_apart),
       cmocka_unit_test(a_young_circle_is_a_tensor_on_its_way),
       cmocka_unit_test(a_wait_for_a_core_is_no_computation),
+      cmocka_unit_test(a_wait_of_the_driver_is_named_once_it_is_old),
       cmocka_unit_test(stores_are_named),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

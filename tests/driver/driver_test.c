@@ -4,6 +4,8 @@
 // driver, a stop, an attempt that keeps failing.
 #include "driver/driver_world.h"
 
+#include "sys/clock.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -307,6 +309,38 @@ static void test_the_call_that_is_waited_for_is_named(void **state) {
   }
 }
 
+static const char *awaited;
+
+static bool has_waited(driver_world_t *self) {
+  assert_false(self->ended);
+  const bl_driver_view_t view = bl_driver_look(self->driver);
+  return strstr(view.waiting_for, awaited) != NULL && view.waiting_ns > 150u * BL_NS_PER_MS; // more than a tick
+}
+
+static void test_every_wait_has_an_age(void **state) {
+  (void)state;
+  world_open(&world, 3, "validate_every: 0");
+  fake_stage_kill(&world.stages[1]);
+  world_start_driver(&world);
+  awaited = "stage 1";
+  world_wait(&world, has_waited);
+  fake_stage_start(&world.stages[1], world.rpc, &world.training, 1, world.stages[1].address);
+  struck_method = awaited = "Configure";
+  world.stages[1].hook = strike;
+  world_wait(&world, has_waited);
+  world_close(&world);
+  world_open(&world, 3, "validate_every: 0");
+  world.hold_step = 2;
+  world_start_driver(&world);
+  awaited = "a watcher that has not acknowledged the last step";
+  world_wait(&world, has_waited);
+  world.hold_step = 0;
+  bl_driver_poke(world.driver);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_close(&world);
+}
+
 static void test_a_stage_that_is_slow_is_not_dead(void **state) {
   (void)state;
   world_open(&world, 1, "validate_every: 0");
@@ -579,6 +613,7 @@ int main(void) {
       cmocka_unit_test(test_a_restarted_stage_ends_the_run),
       cmocka_unit_test(test_a_stage_restarted_in_setup_ends_the_run),
       cmocka_unit_test(test_the_call_that_is_waited_for_is_named),
+      cmocka_unit_test(test_every_wait_has_an_age),
       cmocka_unit_test(test_a_stage_that_is_slow_is_not_dead),
       cmocka_unit_test(test_a_loss_that_is_not_finite_ends_the_run),
       cmocka_unit_test(test_a_failed_attempt_is_run_again),

@@ -3,10 +3,8 @@
 
 #include "base/words.h"
 #include "model/parameters.h"
-#include "sys/clock.h"
 #include "sys/log.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,7 +82,7 @@ static void leave(bl_driver_t *driver, int exit_code) {
   bl__leave_begin(driver, false, done);
 }
 
-static void pump(bl_driver_t *driver) {
+static void go_on(bl_driver_t *driver) {
   // Handling a decision or a boundary can lead to another one. Repeats until the state stops changing, then makes the
   // calls.
   for (;;) {
@@ -131,8 +129,14 @@ static void pump(bl_driver_t *driver) {
   bl__ask_all(driver);
 }
 
+static void pump(bl_driver_t *driver) {
+  go_on(driver);
+  bl__wait_note(driver);
+}
+
 static void ticked(bl_timer_t *timer, void *context) {
   bl_driver_t *driver = context;
+  bl__wait_note(driver);
   if (driver->control.stopping && driver->state < BL__RUN_STEPS &&
       bl__driver_now_ms(driver) >= driver->control.stop_by_ms) {
     stop_before_driving(driver);
@@ -238,6 +242,7 @@ void bl_driver_start(bl_driver_t *driver, const char *address) {
     bl_announcer_start(driver->announcer, address);
   }
   bl__driver_set_phase(driver, "connecting", "", 0);
+  bl__wait_note(driver);
   bl_timer_start(driver->tick, BL__TICK_MS, BL__TICK_MS);
   bl__presence_begin(driver);
 }
@@ -314,63 +319,13 @@ const bl_run_journal_t *bl_driver_journal(const bl_driver_t *driver) {
   return &driver->journal;
 }
 
-// Describes the first stage whose answer is awaited, and the call.
-static void describe_wait(const bl_driver_t *driver, bl_driver_view_t *view) {
-  static const char *const names[] = {"nothing", "Takeover", "PreparePlan", "Run", "Commit", "Abort"};
-  static const char *const rounds[] = {[BL__ROUND_FORGET] = "Release",
-                                       [BL__ROUND_CONFIGURE] = "Configure",
-                                       [BL__ROUND_CONNECT] = "Connect",
-                                       [BL__ROUND_ABORT] = "Abort",
-                                       [BL__ROUND_LEAVE] = "Release or Stop"};
-  if (driver->state == BL__RUN_CONNECTING) {
-    for (size_t i = 0; i < driver->stage_count; i++) {
-      const bl_remote_t *stage = &driver->stages[i];
-      char name[BL__STAGE_NAME_BYTES];
-      if (!stage->met) {
-        snprintf(view->waiting_for, sizeof view->waiting_for, "%.200s to come up%s%.700s", bl__stage_name(stage, name),
-                 stage->cause[0] != '\0' ? ": " : "", stage->cause);
-        return;
-      }
-      if (stage->busy[0] != '\0') {
-        snprintf(view->waiting_for, sizeof view->waiting_for, "the end of another run: %s", stage->busy);
-        return;
-      }
-    }
-  }
-  if (bl__plans_setting_up(driver) && !driver->plans.open) {
-    snprintf(view->waiting_for, sizeof view->waiting_for, "%.1000s", driver->plans.refusal.text);
-    return;
-  }
-  bool in_round =
-      driver->state == BL__RUN_STOPPING || (driver->state == BL__RUN_SETUP && !bl__plans_setting_up(driver));
-  if (in_round) {
-    snprintf(view->waiting_for, sizeof view->waiting_for, "%zu stage%s: %s", driver->setup.round_open,
-             bl_plural(driver->setup.round_open), rounds[driver->setup.round]);
-    return;
-  }
-  for (size_t i = 0; i < driver->stage_count; i++) {
-    bl_driver_request_t request = bl_driver_step_request(&driver->step, i);
-    if (request.kind != BL_DRIVER_REQUEST_NONE) {
-      char name[BL_GRID_NAME_BYTES];
-      snprintf(view->waiting_for, sizeof view->waiting_for, "%s: %s of step %" PRIu64 ", attempt %" PRIu64,
-               bl_grid_name(&driver->options.training->grid, (uint32_t)i, name), names[request.kind],
-               driver->step.run.step, driver->step.run.attempt);
-      view->waiting_ns = driver->attempts.began_ns == 0 ? 0 : bl_clock_now_ns() - driver->attempts.began_ns;
-      return;
-    }
-  }
-  if (driver->step.phase == BL_DRIVER_DECIDING) {
-    snprintf(view->waiting_for, sizeof view->waiting_for, "a watcher that has not acknowledged the last step");
-  }
-}
-
 bl_driver_view_t bl_driver_look(const bl_driver_t *driver) {
   bl_driver_view_t view = {.phase = driver->phase,
                            .id = driver->step.id,
                            .step = driver->step.applied,
                            .steps = (uint64_t)driver->options.job->train.steps,
                            .error = strcmp(driver->phase, "failed") == 0 ? driver->attempts.failure.text : ""};
-  describe_wait(driver, &view);
+  bl__wait_describe(driver, &view);
   return view;
 }
 

@@ -5,6 +5,7 @@
 //   life.c        phase, time, names
 //   ask.c         makes the calls that the step machine requests, and passes it the answers
 //   presence.c    the first contact with stages, and whether they are alive
+//   wait.c        what the driver waits for, and since when
 // and its parts, each with a state of its own:
 //   setup.h       configure, connect, release
 //   plans.h       plans and changes of the policy
@@ -87,6 +88,24 @@ typedef enum {
   BL__RUN_STOPPED,
 } bl__run_state_t;
 
+typedef enum {
+  BL__WAIT_NONE,
+  BL__WAIT_ARRIVAL, // of a stage
+  BL__WAIT_OTHERS,  // of another run, to end
+  BL__WAIT_POLICY,  // that fits
+  BL__WAIT_ROUND,   // stages' answers in set-up or at the end
+  BL__WAIT_REQUEST, // a stage's answer to a request of the step machine
+  BL__WAIT_WATCHER,
+} bl__wait_kind_t;
+
+typedef struct bl__wait {
+  bl__wait_kind_t kind;
+  size_t stage;                // of ARRIVAL, OTHERS, REQUEST: the first one
+  int round;                   // of ROUND
+  bl_driver_request_t request; // of REQUEST
+  uint64_t since_ns;
+} bl__wait_t;
+
 // Calls from parts to their driver. They need not know what it does.
 typedef struct bl__driver_hooks {
   void (*pump)(bl_driver_t *driver);
@@ -113,6 +132,7 @@ struct bl_driver {
   uint64_t next_ask;
   bl_stores_t *stores; // NULL: the job has none
   bl_recomputes_t recomputes;
+  bl__wait_t wait;
 
   bl__setup_t setup;
   bl__plans_t plans;
@@ -158,5 +178,11 @@ void bl__presence_doubt(bl_remote_t *stage);
 // The stage refused something that the process met at first would have accepted. Ends the run with `err`, or, if it is
 // another process by now, because the stage was restarted.
 void bl__presence_blame(bl_remote_t *stage, const bl_error_t *err);
+
+// wait.c
+// Notes since when the driver waits for what it waits for now.
+void bl__wait_note(bl_driver_t *driver);
+// Sets waiting_for and waiting_ns.
+void bl__wait_describe(const bl_driver_t *driver, bl_driver_view_t *view);
 
 #endif

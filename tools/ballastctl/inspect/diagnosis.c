@@ -8,8 +8,8 @@
 #include <string.h>
 
 // Stages report their waits one after the other, and a sender and its receiver wait for each other until the tensor is
-// transferred. So circles that are younger than this mean nothing.
-#define BL_CTL_CIRCLE_SECONDS 1.0
+// transferred; and the driver waits in every step. So waits that are younger than this mean nothing.
+#define BL_CTL_STUCK_SECONDS 1.0
 
 // Finds a stage by its rank, which is the number that peers use and its position in the list.
 static const json_t *find_stage(const json_t *stages, json_int_t rank) {
@@ -125,7 +125,8 @@ static size_t add_stores(json_t *rows, const json_t *stores, char verdict[BL_CTL
   return silent;
 }
 
-static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
+static void judge(const json_t *status, size_t silent, char verdict[BL_CTL_VERDICT_BYTES]) {
+  const json_t *stages = json_object_get(status, "stages");
   char rank_name[BL_GRID_NAME_BYTES];
   const bl_grid_t grid = bl_ctl_coords_grid(stages);
   size_t i;
@@ -150,14 +151,19 @@ static void judge(const json_t *stages, size_t silent, char verdict[BL_CTL_VERDI
       return;
     }
   }
-  snprintf(verdict, BL_CTL_VERDICT_BYTES, "no stage waits for another");
+  const double waiting = json_number_value(json_object_get(status, "waiting_seconds"));
+  int length = snprintf(verdict, BL_CTL_VERDICT_BYTES, "no stage waits for another");
+  if (waiting >= BL_CTL_STUCK_SECONDS) {
+    snprintf(verdict + length, BL_CTL_VERDICT_BYTES - (size_t)length, "; for %.1f s the driver has waited for %.150s",
+             waiting, json_string_value(json_object_get(status, "waiting_for")));
+  }
   json_array_foreach(stages, i, stage) {
     if (peer_of(stage) < 0) {
       continue;
     }
     const json_t *member = end_of_chain(stages, stage);
     const double seconds = shortest_wait_of_circle(stages, member);
-    if (seconds < BL_CTL_CIRCLE_SECONDS) {
+    if (seconds < BL_CTL_STUCK_SECONDS) {
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages pass tensors to each other; none is stuck");
     } else {
       snprintf(verdict, BL_CTL_VERDICT_BYTES, "stages have waited for each other in a circle for %.1f s, %s in it",
@@ -187,7 +193,7 @@ json_t *bl_ctl_diagnose(const json_t *status, char verdict[BL_CTL_VERDICT_BYTES]
   const size_t silent_stages = *silent;
   char about_store[BL_CTL_VERDICT_BYTES] = "";
   *silent += add_stores(rows, json_object_get(status, "stores"), about_store);
-  judge(stages, silent_stages, verdict);
+  judge(status, silent_stages, verdict);
   if (silent_stages == 0 && about_store[0] != '\0') {
     memcpy(verdict, about_store, sizeof about_store);
   }
