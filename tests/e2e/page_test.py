@@ -157,6 +157,14 @@ def check_in_transit(chromium, folder, page, run, timeline):
     assert document.having("data-store")[-1]["data-in-flight"] == str(stores[-1]["in_flight_bytes"])
 
 
+def check_metrics(page, run):
+    """The fullest and the emptiest device are those of the page: a device keeps what it lends, too."""
+    metrics = prometheus.scrape(re.fullmatch(r"http://([^/]+)/", page)[1])
+    slots = [device["own"][-1] + device["lent"][-1] for device in run["history"]["devices"]]
+    found = [metrics.get("ballast_run_device_slots", device=which) for which in ("fullest", "emptiest")]
+    assert found == [max(slots), min(slots)] and found[0] <= 2 * found[1], (found, slots)
+
+
 def main():
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     with ballast.scratch() as folder:
@@ -183,6 +191,7 @@ def main():
             holder = Holder(stores[0], "page", 0, 3)
             holder.tell("evict 1")
             run, timeline = check_json(page)
+            check_metrics(page, run)
             is_self_contained(get(page, "/"))
             if chromium is not None:
                 check_document(browse(chromium, folder, page), run, timeline)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "meter.h"
 
+#include "base/minmax.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -27,6 +29,7 @@ enum {
   STAGES_REACHABLE,
   STORES,
   STORES_REACHABLE,
+  DEVICE_SLOTS,
   LENT_SLOTS,
   LEASED_SLOTS,
   BL_STAGE_COUNTERS(BL_COUNTER_METRIC, INDEX, ) // TOTAL_evicted, ...
@@ -56,6 +59,11 @@ static const char *outcome_name(unsigned index) {
 static const char *const owners[] = {"device", "host"};
 static const char *owner_name(unsigned index) {
   return owners[index];
+}
+
+static const char *const extremes[] = {"fullest", "emptiest"};
+static const char *extreme_name(unsigned index) {
+  return extremes[index];
 }
 
 // ---- the table
@@ -88,6 +96,13 @@ const bl_metric_row_t bl_meter_rows[] = {
     [STAGES_REACHABLE] = GAUGE("ballast_stages_reachable", "Stages that answer."),
     [STORES] = GAUGE("ballast_stores", "Stores of the job, of devices and of hosts."),
     [STORES_REACHABLE] = GAUGE("ballast_stores_reachable", "Stores that answer."),
+    [DEVICE_SLOTS] = {.name = "ballast_run_device_slots",
+                      .kind = BL_METRIC_GAUGE,
+                      .label = "device",
+                      .value_of = extreme_name,
+                      .series = 2,
+                      .help = "Slots that the fullest and the emptiest device kept in the last committed step: those "
+                              "of its own stage and those that it lends."},
     [LENT_SLOTS] = {.name = "ballast_run_lent_slots",
                     .kind = BL_METRIC_GAUGE,
                     .label = "of",
@@ -119,6 +134,21 @@ const size_t bl_meter_row_count = ROWS;
 
 // ---- reading
 
+static void set_device_slots(bl_registry_t *registry, const bl_step_event_t *step) {
+  uint64_t most = 0, fewest = UINT64_MAX;
+  for (size_t i = 0; i < step->stage_count; i++) {
+    uint64_t slots = step->stages[i].counters.own_slots;
+    for (size_t k = 0; k < step->store_count; k++) {
+      const bl_store_share_t *store = &step->stores[k];
+      slots += !store->of_host && store->device == i ? store->lent_slots : 0;
+    }
+    most = bl_max_u64(most, slots);
+    fewest = bl_min_u64(fewest, slots);
+  }
+  bl_registry_set(registry, DEVICE_SLOTS, 0, (double)most);
+  bl_registry_set(registry, DEVICE_SLOTS, 1, (double)fewest);
+}
+
 static void add_step(bl_registry_t *registry, const bl_step_event_t *step) {
   bl_registry_add(registry, STEPS, 0, 1);
   bl_registry_add(registry, UNSAVED, 0, 1);
@@ -131,6 +161,7 @@ static void add_step(bl_registry_t *registry, const bl_step_event_t *step) {
     const bl_stage_counters_t *counters = &step->stages[i].counters;
     BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
   }
+  set_device_slots(registry, step);
   uint64_t lent[2] = {0}, leased[2] = {0}; // by owner
   for (size_t i = 0; i < step->store_count; i++) {
     lent[step->stores[i].of_host] += step->stores[i].lent_slots;
