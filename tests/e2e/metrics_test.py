@@ -5,6 +5,7 @@ tables say. Also the log as JSON with run, stage, step and attempt."""
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 
@@ -67,6 +68,28 @@ def a_run():
         finally:
             for service in services:
                 service.end()
+
+
+def a_failure(folder):
+    """A run that failed can be scraped until somebody ends its driver, which takes the exit code of the failure."""
+    stage = Service(folder, "stage-service", "--listen", "127.0.0.1:0")
+    job = write_job(folder, "failure.yaml", services={"stages": [stage.address]}, model=small_inline(),
+                    pipeline={"stages": 1}, train={"steps": 1000000},
+                    checkpoint={"folder": os.path.join(folder, "failed")})
+    driver = Service(folder, "ballast-driver", "--job", job, "--listen", "127.0.0.1:0", *METRICS)
+    try:
+        run = metrics_address(driver)
+        wait_until(lambda: prometheus.scrape(run).get("ballast_run_step") > 0, 120, "no step was made")
+        stage.kill()
+        wait_until(lambda: prometheus.scrape(run).get("ballast_run_phase", phase="failed") == 1, 60, "the run has not failed")
+        assert prometheus.scrape(run).get("ballast_stages_reachable") == 0
+        wait_until(lambda: "exit code 5" in driver.log(), 60, "the driver does not say how it ends")
+        assert driver.process.poll() is None and prometheus.scrape(run).get("ballast_run_waiting_seconds") == 0
+        assert os.listdir(os.path.join(folder, "failed")) == [], "the folder is not free for another run"
+        assert driver.kill(signal.SIGTERM) == 5, driver.log()
+    finally:
+        driver.end()
+        stage.end()
 
 
 def coordinates(folder):
@@ -135,3 +158,4 @@ if __name__ == "__main__":
     a_run()
     with ballast.scratch() as of_ranks:
         coordinates(of_ranks)
+        a_failure(of_ranks)

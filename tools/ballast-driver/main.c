@@ -17,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORPHAN_MS       5000 // for the current step, when the process that started this one is gone
+#define ORPHAN_MS       5000  // for the current step, when the process that started this one is gone
+#define SCRAPES_MS      15000 // for three scrapes of the failure of a run, in the manifests
 #define JOB_LIMIT_BYTES (1u << 20)
 
 typedef struct arguments {
@@ -74,19 +75,37 @@ typedef struct program {
   bl_daemon_t *daemon;
   bl_driver_service_t *service;
   bl_driver_t *driver; // NULL until the run is prepared
-  bl_timer_t *orphan;
+  bl_timer_t *orphan, *scrapes;
   bl_page_t *page;  // NULL: no address to serve it at
   uint64_t metered; // last revision of the journal in the metrics
   bool stopping;
+  bool over; // the run: the process ends with exit_code
   int exit_code;
 } program_t;
 
 // ---- the end
 
-static void run_recorded(void *context) {
+static void scraped(bl_timer_t *timer, void *context) {
+  (void)timer;
   const program_t *self = context;
-  bl_log(BL_LOG_INFO, "ending with exit code %d", self->exit_code);
   bl_daemon_stop(self->daemon, self->exit_code);
+}
+
+// Without these seconds no scrape would see that a run failed. `auto` is for the page of a local run.
+static void run_recorded(void *context) {
+  program_t *self = context;
+  self->over = true;
+  const char *metrics = self->arguments.common.metrics_listen;
+  const bool scrapes = self->exit_code != 0 && !self->stopping && metrics != NULL && strcmp(metrics, "auto") != 0;
+  if (!scrapes) {
+    bl_log(BL_LOG_INFO, "ending with exit code %d", self->exit_code);
+    bl_daemon_stop(self->daemon, self->exit_code);
+    return;
+  }
+  bl_log(BL_LOG_INFO, "ending with exit code %d in %d s, or when told to: until then /metrics has the failure",
+         self->exit_code, SCRAPES_MS / 1000);
+  bl_checkpoint_claim_release(&self->preparation.claim);
+  bl_timer_start(self->scrapes, SCRAPES_MS, 0);
 }
 
 static void run_ended(int exit_code, void *context) {
@@ -107,6 +126,10 @@ static void stop_starting(program_t *self) {
 }
 
 static void ask_to_stop(program_t *self, const char *why) {
+  if (self->over) {
+    bl_daemon_stop(self->daemon, self->exit_code);
+    return;
+  }
   if (self->stopping) {
     bl_log(BL_LOG_WARNING, "ending at once: %s", why);
     bl_daemon_stop(self->daemon, bl_status_exit_code(BL_CANCELLED));
@@ -138,13 +161,14 @@ static void orphan_waited(bl_timer_t *timer, void *context) {
 static void parent_gone(bl_daemon_t *daemon, void *context) {
   (void)daemon;
   program_t *self = context;
-  if (self->arguments.own_stages) { // these end for the same reason, at once: there will be no step boundary
+  if (self->arguments.own_stages &&
+      !self->over) { // these end for the same reason, at once: there will be no step boundary
     bl_log(BL_LOG_INFO, "ending: the process that started this one is gone, and with it the stages");
     bl_daemon_stop(self->daemon, bl_status_exit_code(BL_CANCELLED));
     return;
   }
   bl_timer_start(self->orphan, ORPHAN_MS, 0);
-  if (!self->stopping) {
+  if (!self->stopping || self->over) {
     ask_to_stop(self, "the process that started this one is gone");
   }
 }
@@ -252,6 +276,9 @@ static bl_status_t create(bl_daemon_t *daemon, void *context, bl_error_t *err) {
     status = bl_timer_create(bl_daemon_loop(daemon), orphan_waited, self, &self->orphan, err);
   }
   if (status == BL_OK) {
+    status = bl_timer_create(bl_daemon_loop(daemon), scraped, self, &self->scrapes, err);
+  }
+  if (status == BL_OK) {
     status = make_service(self, err);
   }
   if (status == BL_OK) { // creates its thread here, where signals are blocked
@@ -300,6 +327,7 @@ static void destroy(void *context) {
   bl_preparation_cleanup(&self->preparation);
   bl_driver_service_destroy(self->service);
   bl_timer_destroy(self->orphan);
+  bl_timer_destroy(self->scrapes);
   bl_job_cleanup(&self->job);
 }
 
