@@ -237,11 +237,11 @@ static bl_status_t change(const char *address, uint64_t timeout_ms, const argume
   if (status == BL_OK) {
     status = print_policy(arguments, answer, err);
   } else if (status == BL_DEADLINE) {
-    status =
-        bl_error_set(err, BL_DEADLINE,
-                     "no answer from %s within %.3g s: the change may still come into force at the end of the step "
-                     "that runs; see ballastctl policy get, or set with --wait",
-                     address, (double)wait_ms / 1000);
+    status = bl_error_set(err, BL_DEADLINE, "no answer from %s within %.3g s: %s", address, (double)wait_ms / 1000,
+                          wanted->dry_run
+                              ? "a dry run changes nothing, and waits while a run is set up; see ballastctl status"
+                              : "the change may still come into force at the end of the step that runs; see ballastctl "
+                                "policy get, or set with --wait");
   }
   json_decref(answer);
   return status;
