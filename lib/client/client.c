@@ -163,6 +163,13 @@ static void set_pace(bl_client_t *client) {
 static void opening_failed(bl_client_t *client, const bl_error_t *err);
 static void go_on_opening(bl_client_t *client);
 
+// No frame is handled any more.
+static void quiet_connection(bl_client_t *client) {
+  if (client->watch != NULL) {
+    bl_watch_set(client->watch, 0);
+  }
+}
+
 static void iterate(bl_client_t *client, bool tick) {
   const uint64_t now_ns = bl_clock_now_ns();
   bl_error_t lost = {0};
@@ -171,7 +178,11 @@ static void iterate(bl_client_t *client, bool tick) {
     return;
   }
   if (bl__is_lost(client, &lost)) {
-    bl__connection_close(client);
+    if (client->says_goodbye && client->by != BL_PATH_NCCL) {
+      quiet_connection(client); // it ends after its session, or the store takes it for lost
+    } else {
+      bl__connection_close(client);
+    }
     pthread_mutex_lock(&client->mutex);
     bl__requests_lose(&client->requests, &lost);
     pthread_mutex_unlock(&client->mutex);
@@ -374,9 +385,7 @@ static void end_operations(bl_client_t *client) {
   if (client->by == BL_PATH_NCCL) {
     bl__connection_close(client);
   }
-  if (client->watch != NULL) {
-    bl_watch_set(client->watch, 0); // no frame is handled any more
-  }
+  quiet_connection(client);
   pthread_mutex_lock(&client->mutex);
   bl__requests_lose(&client->requests, &cause);
   pthread_mutex_unlock(&client->mutex);

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stores that have just the room of one plan: a run changes between policies that fill them, again and again, because the
 next plan is prepared in the room of the present one. Leases and quotas go by the job's name, whatever the plan: a quota
-below what a plan needs refuses it and says so. The losses are those of an undisturbed run bit by bit."""
+below what a plan needs refuses it and says so, and no data connection counts as lost. The losses are those of an
+undisturbed run bit by bit."""
 import json
+import re
 import signal
 import subprocess
 
+import prometheus
 from ballast import (CTL, GOLDEN, Run, Service, environment, losses, on, run_job, scratch, small_inline, stages, stages_of,
                      wait_until, write_job)
 
@@ -63,7 +66,7 @@ def main():
             try:
                 for capacity in capacities:
                     stores.append(Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--capacity",
-                                          str(max(capacity, GRANULE))))
+                                          str(max(capacity, GRANULE)), "--metrics-listen", "127.0.0.1:0"))
                 run = start(folder, job, *on(services, stores))
                 at = [word for store in stores for word in ("--store", store.address)]
                 for words in POLICIES * 3:
@@ -83,6 +86,10 @@ def main():
                 ctl(folder, "quota", "exact", "unlimited", "--stage", "0", *at)
                 ctl(folder, "policy", "set", "bpipe", "4", "--wait", "-o", "json")
                 assert "'many' is no number of bytes" in ctl(folder, "quota", "exact", "many", *at, expect=2)
+                told = [prometheus.scrape(re.search(r"metrics on http://(\S+)/metrics", store.log())[1]) for store in stores]
+                for reason in ("job_quota", "stage_quota"):
+                    assert sum(store.get("ballast_store_refusals_total", reason=reason) for store in told) > 0
+                assert {store.get("ballast_store_data_lost_total") for store in told} == {0}, "a refusal is no loss"
                 print("ok quotas by name")
                 made = len(run.steps())
                 run.wait_for(lambda steps: len(steps) > made + 1, "no step after all that")
