@@ -32,6 +32,7 @@ static void run_work(bl_task_t *task) {
   bl__plans_retire(stage);
   bl_prepared_use(stage->running_plan, stage->engine);
   stage->run.err.status = bl_executor_run(stage->engine, &stage->run_request, &stage->progress, vote, &stage->run.err);
+  atomic_store(&stage->progress.slots, 0);
   bl_store_parking_t *parking = stage->running_plan->parking;
   const bl_training_t *training = &stage->engine->training;
   vote->store_count = parking != NULL ? training->stage_count + training->hosts.count : 0;

@@ -128,6 +128,7 @@ def check_stage(metrics, rank):
             metrics.get("ballast_memory_planned_bytes", tag=tag), tag
     assert metrics.get("ballast_data_path_peers", path="shm") + metrics.get("ballast_data_path_peers", path="tcp") == 1
     assert metrics.get("ballast_own_slots") >= metrics.get("ballast_peak_slots") > 0
+    assert metrics.get("ballast_used_slots") == 0, "slots are in use after the run"
     assert metrics.get("ballast_process_resident_memory_bytes") > 1 << 20
 
 
