@@ -353,7 +353,8 @@ typedef struct bl_lease_stats {
   uint64_t leases[BL_LEASE_STATES];
   uint64_t sessions[BL_SESSION_OVER + 1]; // by state
   uint64_t arena_bytes;                   // counted against the capacity: per job only the largest
-  uint64_t held_bytes, quarantined_bytes, free_bytes, largest_free_bytes;
+  uint64_t held_bytes, quarantined_bytes, free_bytes;
+  uint64_t largest_free_bytes; // the largest slot that could be reserved, in an arena or in that of a new job
   uint64_t tier_arena_bytes[BL_LEASE_TIERS], tier_held_bytes[BL_LEASE_TIERS];
   uint64_t in_flight_bytes;
   // Since the start:

@@ -2,6 +2,8 @@
 // Read access to the table.
 #include "lease/table_core.h"
 
+#include "base/minmax.h"
+
 #include <stddef.h>
 
 const char *bl_lease_state_name(bl_lease_state_t state) {
@@ -125,14 +127,14 @@ void bl_lease_table_stats(const bl_lease_table_t *table, bl_lease_stats_t *stats
   for (int i = 0; i < BL_LEASE_TIERS; i++) {
     stats->tier_arena_bytes[i] = bl__granule_bytes(table->arena_granules[i]);
     stats->arena_bytes += stats->tier_arena_bytes[i];
+    const uint64_t unused = bl__granule_bytes(table->capacity_granules[i] - table->arena_granules[i]); // a new job's
+    stats->largest_free_bytes = bl_max_u64(stats->largest_free_bytes, unused);
   }
   uint32_t cursor = 0;
   bl_lease_job_view_t job;
   while (bl_lease_table_jobs(table, &cursor, &job)) {
     stats->free_bytes += job.free_bytes;
-    if (job.largest_free_bytes > stats->largest_free_bytes) {
-      stats->largest_free_bytes = job.largest_free_bytes;
-    }
+    stats->largest_free_bytes = bl_max_u64(stats->largest_free_bytes, job.largest_free_bytes);
   }
 }
 

@@ -92,6 +92,27 @@ static void test_a_million_leases(void **state) {
   bl_lease_table_destroy(table);
 }
 
+static uint64_t largest_free_granules(const bl_lease_table_t *table) {
+  bl_lease_stats_t stats;
+  bl_lease_table_stats(table, &stats);
+  return stats.largest_free_bytes / GRANULE;
+}
+
+static void test_memory_that_no_job_has_is_free(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(64, 64);
+  holder_t a = {0};
+  assert_int_equal(largest_free_granules(table), 64);
+  assert_int_equal(holder_open(&a, table, "job", 0, 1, 16 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(largest_free_granules(table), 48);
+  assert_int_equal(holder_reserve(&a, 1, 16 * GRANULE, 1), BL_LEASE_GRANTED);
+  assert_int_equal(largest_free_granules(table), 48);
+  holder_t b = {0};
+  assert_int_equal(holder_open(&b, table, "other", 0, 2, 40 * GRANULE), BL_LEASE_GRANTED);
+  assert_int_equal(largest_free_granules(table), 40);
+  bl_lease_table_destroy(table);
+}
+
 static void test_memory_is_flat(void **state) {
   (void)state;
   bl_lease_table_t *table = make_table(64, 64);
@@ -229,6 +250,7 @@ static void test_mixed_sizes_at_95_percent(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_million_leases),
+      cmocka_unit_test(test_memory_that_no_job_has_is_free),
       cmocka_unit_test(test_memory_is_flat),
       cmocka_unit_test(test_nothing_is_lost_when_full),
       cmocka_unit_test(test_mixed_sizes_at_95_percent),
