@@ -67,6 +67,18 @@ static void a_silent_stage_is_the_cause_whatever_it_said_last(void **state) {
   expect((int[]){-1, -1}, 2, 1, -1, "stage 1 (unix:/s, pid 101) does not answer; it was last seen at 1F3");
 }
 
+static void a_stage_that_was_never_met_has_no_pid(void **state) {
+  (void)state;
+  char verdict[BL_CTL_VERDICT_BYTES];
+  size_t silent;
+  json_t *status = status_of((int[]){-1, -1}, 2, -1);
+  json_array_set_new(json_object_get(status, "stages"), 1,
+                     json_pack("{s:i, s:s, s:b}", "stage", 1, "address", "unix:/s", "reachable", 0));
+  json_decref(bl_ctl_diagnose(status, verdict, &silent));
+  assert_string_equal(verdict, "stage 1 (unix:/s) does not answer");
+  json_decref(status);
+}
+
 static void nobody_and_everybody_waiting_are_told_apart(void **state) {
   (void)state;
   expect((int[]){-1, -1, -1}, 3, -1, -1, "no stage waits");
@@ -96,9 +108,8 @@ static void a_wait_for_a_core_is_no_computation(void **state) {
   size_t silent;
   json_t *status = status_of((int[]){-1, 0}, 2, -1);
   json_t *stage = json_array_get(json_object_get(status, "stages"), 0);
-  json_object_set_new(
-      stage, "waits",
-      json_pack("[{s:s, s:f, s:i, s:i}]", "what", "a core", "seconds", 0.5, "peer", -1, "micro_batch", 2));
+  json_object_set_new(stage, "waits",
+                      json_pack("[{s:s, s:f, s:i}]", "what", "a core", "seconds", 0.5, "micro_batch", 2));
   json_decref(bl_ctl_diagnose(status, verdict, &silent));
   assert_non_null(strstr(verdict, "stage 0 (unix:/s, pid 100) waits for a core; others wait for it"));
   json_decref(status);
@@ -123,8 +134,8 @@ static void stores_are_named(void **state) {
   char verdict[BL_CTL_VERDICT_BYTES];
   size_t silent;
   json_t *status = status_of((int[]){-1, 0}, 2, -1);
-  json_t *wait = json_pack("{s:s, s:f, s:i, s:i, s:i, s:s, s:i}", "what", "load from store 1", "seconds", 0.5, "peer",
-                           -1, "micro_batch", 2, "store", 1, "lease", "1/17", "chunk", 0);
+  json_t *wait = json_pack("{s:s, s:f, s:i, s:i, s:s, s:i}", "what", "load from store 1", "seconds", 0.5, "micro_batch",
+                           2, "store", 1, "lease", "1/17", "chunk", 0);
   json_t *stage = json_array_get(json_object_get(status, "stages"), 0);
   json_object_set_new(stage, "waits", json_pack("[o]", wait));
   json_object_set_new(status, "stores",
@@ -157,6 +168,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_end_of_a_chain_is_the_cause),
       cmocka_unit_test(a_silent_stage_is_the_cause_whatever_it_said_last),
+      cmocka_unit_test(a_stage_that_was_never_met_has_no_pid),
       cmocka_unit_test(nobody_and_everybody_waiting_are_told_apart),
       cmocka_unit_test(a_young_circle_is_a_tensor_on_its_way),
       cmocka_unit_test(a_wait_for_a_core_is_no_computation),

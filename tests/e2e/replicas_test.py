@@ -240,7 +240,7 @@ def a_rank_hangs(folder):
     assert paths == {(r, s): sorted([(r, 1 - s), (1 - r, s)]) for r in (0, 1) for s in (0, 1)}, paths
     assert "1 of replica 0: " in told(folder, "stages", "-o", "wide")
     healthy = told(folder, "health")
-    assert all(f"stage-{s} of replica {r}" in healthy for r in (0, 1) for s in (0, 1)), healthy
+    assert all(f"stage-{s}-of-replica-{r} " in healthy for r in (0, 1) for s in (0, 1)), healthy
     pids, victim = descendants(run.pid), run.steps()[-1]["stages"][3]
     os.kill(victim["pid"], signal.SIGSTOP)
     begin = time.monotonic()

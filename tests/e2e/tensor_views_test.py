@@ -78,7 +78,7 @@ def look(folder):
     table = told(folder, "stages", "-o", "wide")
     assert "TENSOR" in table and f"{NAMES[1]}: shm" in table, table
     healthy = told(folder, "health")
-    assert all(name.replace("stage ", "stage-") in healthy for name in NAMES), healthy
+    assert all(name.replace(" ", "-") + " " in healthy for name in NAMES), healthy
     trace = os.path.join(folder, "trace.json")
     told(folder, "trace", "--to", trace)
     with open(trace, encoding="utf-8") as file:

@@ -26,7 +26,8 @@ static json_int_t peer_of(const json_t *stage) {
   if (!answers(stage) || json_array_size(waits) == 0) {
     return -1;
   }
-  return json_integer_value(json_object_get(json_array_get(waits, 0), "peer"));
+  const json_t *peer = json_object_get(json_array_get(waits, 0), "peer");
+  return peer != NULL ? json_integer_value(peer) : -1;
 }
 
 // Returns the end of the chain of waits that begins at `stage`; `stage` itself if it waits for no stage. A circular
@@ -93,7 +94,7 @@ static void add_rows(json_t *rows, const json_t *stages, const json_t *stage) {
       json_object_set(row, "waits_for", json_object_get(wait, "what"));
       for (size_t k = 0; k < sizeof keys / sizeof keys[0]; k++) {
         json_t *value = json_object_get(wait, keys[k]);
-        if (value != NULL) { // only waits for stores have the last three
+        if (value != NULL) { // a wait has those that it is about
           json_object_set(row, keys[k], value);
         }
       }
@@ -144,9 +145,13 @@ static void judge(const json_t *status, size_t silent, char verdict[BL_CTL_VERDI
         operation = "";
         words = answers(stage) ? "waits for no process" : "does not answer";
       }
-      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s, pid %lld) %s%s%s",
-               bl_ctl_coords_name(&grid, stage, rank_name), json_string_value(json_object_get(stage, "address")),
-               (long long)json_integer_value(json_object_get(stage, "pid")), words, operation,
+      const json_int_t process = json_integer_value(json_object_get(stage, "pid")); // 0: it was never met
+      char pid[32] = "";
+      if (process != 0) {
+        snprintf(pid, sizeof pid, ", pid %lld", (long long)process);
+      }
+      snprintf(verdict, BL_CTL_VERDICT_BYTES, "%s (%.100s%s) %s%s%s", bl_ctl_coords_name(&grid, stage, rank_name),
+               json_string_value(json_object_get(stage, "address")), pid, words, operation,
                waited_for ? "; others wait for it" : "");
       return;
     }

@@ -13,8 +13,13 @@ static json_t *waits_json(const Ballast__V1__StageStatusResponse *status) {
   for (size_t i = 0; i < status->n_waits; i++) {
     const Ballast__V1__Wait *wait = status->waits[i];
     double seconds = status->now_ns > wait->since_ns ? (double)(status->now_ns - wait->since_ns) * 1e-9 : 0;
-    json_t *row = json_pack("{s:s, s:f, s:i, s:i}", "what", wait->what, "seconds", seconds, "peer", wait->peer,
-                            "micro_batch", wait->micro_batch);
+    json_t *row = json_pack("{s:s, s:f}", "what", wait->what, "seconds", seconds);
+    if (wait->peer >= 0) {
+      json_object_set_new(row, "peer", json_integer(wait->peer));
+    }
+    if (wait->micro_batch >= 0) {
+      json_object_set_new(row, "micro_batch", json_integer(wait->micro_batch));
+    }
     if (wait->peer < 0 && wait->at_store >= 0) {
       json_object_set_new(row, "store", json_integer(wait->at_store));
       json_object_set_new(row, "chunk", json_integer(wait->chunk));

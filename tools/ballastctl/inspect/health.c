@@ -36,6 +36,13 @@ static const bl_ctl_column_t columns[] = {
     {.key = "address", .title = "ADDRESS", .wide = true},
 };
 
+// Makes a name of a service one word: stage-0-of-replica-1, host-store-0.
+static void join_words(char *name) {
+  for (char *space = strchr(name, ' '); space != NULL; space = strchr(space, ' ')) {
+    *space = '-';
+  }
+}
+
 // Returns one row per service. A row that is not serving makes the run unhealthy.
 static json_t *health_rows(const json_t *answer, bool *healthy) {
   json_t *rows = json_array(), *stage;
@@ -47,7 +54,7 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
     char name[BL_GRID_NAME_BYTES];
     bool reachable = json_is_true(json_object_get(stage, "reachable"));
     (void)bl_ctl_coords_name(&grid, stage, name);
-    *strchr(strstr(name, "stage "), ' ') = '-'; // the name of the service: stage-0
+    join_words(name);
     json_array_append_new(rows,
                           json_pack("{s:s, s:s, s:O?}", "service", name, "state", reachable ? "serving" : "unreachable",
                                     "address", json_object_get(stage, "address")));
@@ -59,9 +66,7 @@ static json_t *health_rows(const json_t *answer, bool *healthy) {
     bool reachable = json_is_true(json_object_get(store, "reachable"));
     bool draining = json_is_true(json_object_get(store, "draining"));
     (void)bl_ctl_store_name(store, name);
-    for (char *space = strchr(name, ' '); space != NULL; space = strchr(space, ' ')) {
-      *space = '-'; // store-3, host-store-0
-    }
+    join_words(name);
     json_array_append_new(rows, json_pack("{s:s, s:s, s:O?}", "service", name, "state",
                                           !reachable ? "unreachable"
                                           : draining ? "draining"
