@@ -66,6 +66,7 @@ static enum MHD_Result respond(struct MHD_Connection *connection, bl_http_answer
   const char *type = answer->type != NULL ? answer->type : "text/plain; charset=utf-8";
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
   MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close"); // pages that are open would take all places
   MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
   if (code == MHD_HTTP_METHOD_NOT_ALLOWED) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");

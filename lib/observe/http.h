@@ -9,7 +9,8 @@
 //
 // Thread: create, destroy and the callback on the loop's thread. A separate thread serves the sockets. It posts to the
 // loop and never waits for it.
-// Limits: BL_HTTP_CONNECTIONS at a time (each holds a descriptor and a small buffer). 15 s of silence end a connection.
+// Limits: BL_HTTP_CONNECTIONS at a time (each holds a descriptor and a small buffer). A connection ends with its answer,
+// or after 15 s of silence.
 #ifndef BALLAST_OBSERVE_HTTP_H
 #define BALLAST_OBSERVE_HTTP_H
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies: requests are answered on the loop's thread with the right code, type and body; other methods, unknown
-// paths, over-long paths and addresses that are none are refused; a stop with requests under way ends.
+// paths, over-long paths and addresses that are none are refused; connections that clients keep do not lock others out;
+// a stop with requests under way ends.
 #include "observe/http.h"
 
 #include <setjmp.h>
@@ -16,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 typedef struct fixture {
@@ -58,6 +60,8 @@ static int stop(void **state) {
 
 static int connect_to(unsigned port) {
   int fd = socket(AF_INET, SOCK_STREAM, 0);
+  const struct timeval limit = {.tv_sec = 10}; // less than the silence after which the server closes a connection
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit), 0);
   struct sockaddr_in address = {
       .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof address), 0);
@@ -125,6 +129,34 @@ static void others_are_refused(void **state) {
   assert_memory_equal(exchange.reply, "HTTP/1.1 404 ", 13);
 }
 
+// As browsers do that keep connections for later.
+static void *keeping_thread(void *context) {
+  exchange_t *exchange = context;
+  static const char request[] = "GET /page HTTP/1.1\r\nHost: x\r\n\r\n";
+  int fds[BL_HTTP_CONNECTIONS];
+  for (int i = 0; i < BL_HTTP_CONNECTIONS; i++) {
+    char reply[512];
+    fds[i] = connect_to(exchange->fixture->port);
+    assert_int_equal(write(fds[i], request, sizeof request - 1), sizeof request - 1);
+    assert_true(read(fds[i], reply, sizeof reply) > 0);
+  }
+  exchange_thread(context);
+  for (int i = 0; i < BL_HTTP_CONNECTIONS; i++) {
+    close(fds[i]);
+  }
+  return NULL;
+}
+
+static void connections_that_are_kept_take_no_place(void **state) {
+  fixture_t *fixture = *state;
+  exchange_t exchange = {.fixture = fixture, .request = "GET /metrics HTTP/1.1\r\n" CLOSE "\r\n"};
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, keeping_thread, &exchange), 0);
+  bl_loop_run(fixture->loop);
+  pthread_join(thread, NULL);
+  assert_memory_equal(exchange.reply, "HTTP/1.1 200 OK\r\n", 17);
+}
+
 // Nobody runs the loop: the request is handed over and waits. The stop must answer it, not hang.
 static void a_stop_ends_waiting_requests(void **state) {
   fixture_t *fixture = *state;
@@ -162,6 +194,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(a_get_is_answered_on_the_loop, start, stop),
       cmocka_unit_test_setup_teardown(others_are_refused, start, stop),
+      cmocka_unit_test_setup_teardown(connections_that_are_kept_take_no_place, start, stop),
       cmocka_unit_test_setup_teardown(a_stop_ends_waiting_requests, start, stop),
       cmocka_unit_test_setup_teardown(addresses_are_checked, start, stop),
   };
