@@ -18,7 +18,7 @@ enum {
   REPLICA,
   TENSOR_RANK,
   STEP,
-  POLICY_VERSION,
+  PLAN_VERSION,
   STEPS,
   STEPS_AHEAD,
   ATTEMPTS,
@@ -110,7 +110,7 @@ const bl_metric_row_t bl_meter_rows[] = {
     [TENSOR_RANK] =
         GAUGE("ballast_stage_tensor_rank", "Tensor rank of the process in its stage, -1 while it has no job."),
     [STEP] = GAUGE("ballast_stage_step", "The last step applied to the weights."),
-    [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the plan that the last applied step followed."),
+    [PLAN_VERSION] = GAUGE("ballast_plan_version", "Version of the plan that the last applied step followed."),
     [STEPS] = COUNTER("ballast_steps_total", "Steps applied by this process."),
     [STEPS_AHEAD] = COUNTER("ballast_steps_ahead_total", "Steps applied by this process ahead of their commit."),
     [ATTEMPTS] = {.name = "ballast_attempts_total",
@@ -184,7 +184,7 @@ void bl_meter_committed(bl_registry_t *registry, const bl_stage_t *stage, bool a
   bl_registry_observe(registry, STEP_SECONDS, 0, seconds);
   bl_registry_add(registry, BUSY, 0, busy);
   bl_registry_set(registry, BUBBLE, 0, seconds > 0 ? 1 - busy / seconds : 0);
-  bl_registry_set(registry, POLICY_VERSION, 0, (double)vote->plan_version);
+  bl_registry_set(registry, PLAN_VERSION, 0, (double)vote->plan_version);
   bl_registry_set(registry, SLOTS_OWN, 0, counters->own_slots);
   bl_registry_set(registry, SLOTS_PEAK, 0, counters->peak_slots);
   BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )

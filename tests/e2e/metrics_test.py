@@ -121,7 +121,8 @@ def check_stage(metrics, rank):
     assert metrics.get("ballast_stall_seconds_total", cause=cause) > 0
     assert metrics.get("ballast_stall_seconds_total", cause="other") == 0, "every wait has a cause"
     assert 0 <= metrics.get("ballast_bubble_ratio") < 1
-    assert metrics.get("ballast_policy_version") >= 1
+    assert metrics.get("ballast_plan_version") >= 1
+    assert not [name for name, _ in metrics.values if name == "ballast_policy_version"], "the driver's, of the policy"
     for tag in ("weights", "gradients", "optimizer", "slots", "edges"):
         now = metrics.get("ballast_memory_bytes", tag=tag)
         assert 0 < now <= metrics.get("ballast_memory_peak_bytes", tag=tag) <= \
