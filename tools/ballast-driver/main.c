@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORPHAN_MS       5000  // for the current step, when the process that started this one is gone
-#define SCRAPES_MS      15000 // for three scrapes of the failure of a run, in the manifests
+#define ORPHAN_MS       5000 // for the current step, when the process that started this one is gone
+#define SCRAPES_MS      6000 // for a scrape of the failure of a run: the manifests scrape every 5 s
 #define JOB_LIMIT_BYTES (1u << 20)
 
 typedef struct arguments {
