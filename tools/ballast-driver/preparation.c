@@ -52,7 +52,7 @@ static void prepare(bl_task_t *task) {
   if (status == BL_OK) {
     status = claim_folder(self, err);
   }
-  if (status == BL_OK && self->resumes) {
+  if (status == BL_OK && self->resumes && self->job->checkpoint.folder != NULL) {
     status = bl_resume_find(&self->resume, self->job, &self->training.model, false, err);
     status = status == BL_NOT_FOUND ? BL_OK : status;
   }

@@ -23,7 +23,7 @@ typedef struct bl_preparation {
   // Set by the caller; borrowed.
   const bl_job_t *job;
   const bl_text_list_t *order_paths; // files of the job's order, and of that for policies of the other kind
-  bool resumes;                      // look for a checkpoint to continue from
+  bool resumes;                      // look for a checkpoint to continue from, if the job has a folder for them
 
   // Valid when `done` was called with err.status BL_OK.
   bl_training_t training;
