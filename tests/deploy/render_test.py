@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """ballastctl render: what it writes for several jobs renders with kubectl and passes the checks of the manifests; the job
 in it is one that ballastctl reads; memory and room follow the plan; names and flags that are wrong are refused."""
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 
@@ -14,8 +16,8 @@ JOB = os.path.join(manifests.ROOT, "examples", "demo.yaml")
 BPIPE = ["--set", "balance.policy=bpipe", "--set", "memory.slots=3"]
 
 
-def render(folder, *arguments, expect=0):
-    done = subprocess.run([CTL, "render", JOB, "--output", folder, *arguments], capture_output=True, text=True)
+def render(folder, *arguments, expect=0, job=JOB):
+    done = subprocess.run([CTL, "render", job, "--output", folder, *arguments], capture_output=True, text=True)
     assert done.returncode == expect, f"{arguments}: exit {done.returncode}: {done.stdout}{done.stderr}"
     return done.stdout if expect == 0 else done.stderr
 
@@ -101,6 +103,55 @@ def check_hosts(path, documents, others):
     print("ok a host store in every pod")
 
 
+def put(*path):
+    """A file of text."""
+    os.makedirs(os.path.dirname(os.path.join(*path)), exist_ok=True)
+    return shutil.copy(os.path.join(manifests.ROOT, "LICENSE"), os.path.join(*path))
+
+
+def setting(**keys):
+    return [word for key, value in keys.items() for word in ("--set", f"{key.replace('_', '.')}={json.dumps(value)}")]
+
+
+def job_of(path):
+    with open(os.path.join(path, "job.yaml")) as file:
+        return manifests.yaml.safe_load(file)
+
+
+def check_files(folder, base):
+    """Pods find each file by its name, whatever it is made of; two files of one name are refused; what is not below /usr
+    needs a volume."""
+    near, far, odd = put(folder, "near", "text"), put(folder, "far", "text"), put(folder, "odd dir, it's", 'q: #"\\z\'.txt')
+    model = shutil.copytree(os.path.join(manifests.ROOT, "tests", "golden", "gpt2"), os.path.join(folder, "model"))
+    path, twice = os.path.join(base, "overlays", "files"), os.path.join(folder, "far", "..", "near", "text")
+    gpt = os.path.join(folder, "gpt.yaml")
+    with open(gpt, "w") as file:
+        json.dump({"name": "gpt", "model": {"init": "model//", "seq": 32}, "pipeline": {"stages": 2},
+                   "data": {"train": "model/tokens.bin", "format": "bin"},
+                   "train": {"steps": 1, "micro_batch": 1, "micro_batches": 4, "lr": 1e-3}}, file)
+    for job, arguments, words in (
+            (JOB, setting(data_train=[near, far]), (f"'{far}' and '{near}'", "both be /data/text")),
+            (JOB, setting(data_train=[near], data_validation=[far]), ("data.validation", f"'{far}' and '{near}' (data.train)")),
+            (gpt, setting(data_train=[shutil.copy(f"{model}/tokens.bin", os.path.join(folder, "far", "model"))]),
+             ("model.init: ", "far/model' (data.train) would both be /data/model")),
+            (gpt, setting(model_init=model + "/."), ("model/.' does not end with a name",))):
+        said = render(path, "--name", "files", *arguments, expect=2, job=job)
+        assert all(word in said for word in words), (arguments, said)
+    assert not os.path.exists(path)
+    render(path, "--name", "files", "--checkpoints", "/odd: #1", *setting(data_train=[near, odd], data_validation=[twice],
+                                                                          checkpoint_folder="/somewhere"))
+    job = job_of(path)
+    assert job["data"]["train"] == ["/data/text", "/data/" + os.path.basename(odd)], job["data"]
+    assert job["data"]["validation"] == ["/data/text"] and job["checkpoint"]["folder"] == "/odd: #1", job
+    render(path, job=gpt)
+    assert job_of(path)["model"]["init"] == "/data/model", job_of(path)
+    for held_out, wanted in ((near, True), ("/usr/share/common-licenses/GPL-3", False)):
+        said = render(path, "--name", "files", *setting(data_validation=[held_out]))
+        claims = [v for v in container(manifests.render(path), "StatefulSet", "files-stage")["volumes"] if "persistentVolumeClaim" in v]
+        assert bool(claims) == ("volume claim" in said) == wanted, (held_out, said, claims)
+    print("ok files of any name, never two by one name, and a volume where one is needed")
+
+
 def main():
     manifests.need_kubectl()
     cases = {
@@ -118,6 +169,7 @@ def main():
     }
     with tempfile.TemporaryDirectory(prefix="ballast-render-") as folder:
         copy = manifests.copy(folder)
+        check_files(folder, copy)
         made = {}
         for name, arguments in cases.items():
             path = os.path.join(copy, "overlays", name)

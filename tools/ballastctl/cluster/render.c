@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl render: makes a kustomize overlay that runs a job.
 #include "ballastctl/cluster/overlay.h"
+#include "ballastctl/cluster/pod_files.h"
 #include "ballastctl/commands.h"
 #include "ballastctl/job_file.h"
 
@@ -127,26 +128,37 @@ static void add(rewriting_t *r, char *assignment) {
   r->sets.items[r->sets.count++] = assignment;
 }
 
-static bool stays(const char *path) {
-  return strncmp(path, "/usr/", 5) == 0;
+// Writes the text as a YAML scalar.
+static void put_quoted(FILE *stream, const char *text) {
+  fputc('"', stream);
+  for (; *text != '\0'; text++) {
+    if ((unsigned char)*text < 0x20) {
+      fprintf(stream, "\\x%02X", (unsigned char)*text);
+    } else {
+      fprintf(stream, "%s%c", *text == '"' || *text == '\\' ? "\\" : "", *text);
+    }
+  }
+  fputc('"', stream);
 }
 
-static const char *moved(const char *path, const char *folder, char text[PATH_MAX]) {
-  const char *slash = strrchr(path, '/');
-  if (stays(path)) {
-    snprintf(text, PATH_MAX, "%s", path);
-  } else {
-    snprintf(text, PATH_MAX, "%s/%s", folder, slash != NULL ? slash + 1 : path);
+static void add_text(rewriting_t *r, const char *key, const char *value) {
+  char *text = NULL;
+  size_t size;
+  FILE *stream = open_memstream(&text, &size);
+  if (stream == NULL) {
+    r->failed = true;
+    return;
   }
-  return text;
+  fprintf(stream, "%s=", key);
+  put_quoted(stream, value);
+  add(r, fclose(stream) == 0 ? text : (free(text), (char *)NULL));
 }
 
 static void add_path(rewriting_t *r, const char *key, const char *path, const char *folder) {
-  char text[PATH_MAX], *assignment = NULL;
-  if (path != NULL && asprintf(&assignment, "%s=%s", key, moved(path, folder, text)) >= 0) {
-    add(r, assignment);
-  } else if (path != NULL) {
-    r->failed = true;
+  char target[PATH_MAX];
+  if (path != NULL) {
+    r->failed |= bl_ctl_pod_file_place(path, folder, target) != BL_OK;
+    add_text(r, key, target);
   }
 }
 
@@ -160,19 +172,13 @@ static void add_paths(rewriting_t *r, const char *key, const bl_text_list_t *pat
   }
   fprintf(stream, "%s=[", key);
   for (size_t i = 0; i < paths->count; i++) {
-    char path[PATH_MAX];
-    fprintf(stream, "%s%s", i == 0 ? "" : ", ", moved(paths->items[i], folder, path));
+    char target[PATH_MAX];
+    r->failed |= bl_ctl_pod_file_place(paths->items[i], folder, target) != BL_OK;
+    fputs(i == 0 ? "" : ", ", stream);
+    put_quoted(stream, target);
   }
   fprintf(stream, "]");
   add(r, fclose(stream) == 0 ? text : (free(text), (char *)NULL));
-}
-
-static bool needs_volumes(const bl_job_t *job) {
-  bool any = job->checkpoint.folder != NULL || job->model.init != NULL || job->model.config != NULL;
-  for (size_t i = 0; i < job->data.train.count; i++) {
-    any = any || !stays(job->data.train.items[i]);
-  }
-  return any;
 }
 
 // Writes the job as pods read it.
@@ -192,8 +198,7 @@ static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_
   add_path(&r, "model.config", job->model.config, a->data);
   add_path(&r, "model.init", job->model.init, a->data);
   if (job->checkpoint.folder != NULL) {
-    char *assignment = NULL;
-    add(&r, asprintf(&assignment, "checkpoint.folder=%s", a->checkpoints) < 0 ? NULL : assignment);
+    add_text(&r, "checkpoint.folder", a->checkpoints);
   }
   char *driver = NULL;
   add(&r, asprintf(&driver, "services.driver=%s-driver:7600", overlay->name) < 0 ? NULL : driver);
@@ -356,7 +361,7 @@ static void print_summary(const arguments_t *a, const bl_job_t *job, const bl_ct
          o->pods.store_millicpus / 1e3);
   printf("  an orderly end takes %u s at most: %s to write a stage, at %lld bytes/s\n", o->pods.grace_seconds,
          bl_bytes_format(o->pods.shard_bytes, shard), (long long)a->disk_rate);
-  if (needs_volumes(job)) {
+  if (bl_ctl_pod_files_need_volumes(job)) {
     printf("  put the job's files into the volume claim %s-data; checkpoints go to %s-checkpoints\n", o->name, o->name);
   }
   if (base_is_lost(a)) {
@@ -421,6 +426,9 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
   if (status == BL_OK) {
     status = bl_ctl_job_resolve(&job, &training, err);
   }
+  if (status == BL_OK) {
+    status = bl_ctl_pod_files_check(&job, a->data, err);
+  }
   if (status == BL_OK && overlay.paired && training.grid.tensor > 1) {
     status =
         bl_job_fail(&job, err, "parallel.tensor",
@@ -442,7 +450,7 @@ static bl_status_t render(const arguments_t *a, const char *path, bl_error_t *er
   if (status == BL_OK) {
     overlay.grid = training.grid;
     overlay.cuda = job.pipeline.device == BL_JOB_DEVICE_CUDA;
-    overlay.volumes = needs_volumes(&job);
+    overlay.volumes = bl_ctl_pod_files_need_volumes(&job);
     status = bl_pods_of(&training, &plan, &job, (double)a->disk_rate, &overlay.pods, err);
   }
   if (status == BL_OK) {
