@@ -226,6 +226,8 @@ def check_pods(where, documents, allowed, instance):
         if document["kind"] == "Job":
             check_failure_policy(where, document["spec"])
         elif document["kind"] == "JobSet":
+            for rule in document["spec"]["failurePolicy"]["rules"]:  # JobSet's webhook refuses others
+                assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", rule["name"]), (where, rule)
             (driver,) = (job for job in document["spec"]["replicatedJobs"] if job["name"] == "driver")
             check_failure_policy(where, driver["template"]["spec"])
 
@@ -300,9 +302,19 @@ def check_schemas(where, documents, versions=KUBERNETES):
           f"{sum(d['apiVersion'] not in BUILT_IN for d in documents)}")
 
 
+def check_budgets(where, documents):
+    """A budget with maxUnavailable is of pods whose controller has a scale; of other pods, a Job's, it lets none go."""
+    scaled = [d["spec"]["template"]["metadata"]["labels"].items() for d in documents if d["kind"] == "StatefulSet"]
+    for document in documents:
+        if document["kind"] == "PodDisruptionBudget":
+            wanted = document["spec"]["selector"]["matchLabels"].items()
+            assert any(wanted <= labels for labels in scaled), f"{where}: {document['metadata']['name']} is of no StatefulSet"
+
+
 def check(where, documents, instance=True, job=True, allowed=frozenset()):
     check_labels(where, documents, instance)
     check_pods(where, documents, allowed, instance)
+    check_budgets(where, documents)
     if job:
         check_job(where, documents)
     print(f"ok {where}: {len(documents)} objects")
