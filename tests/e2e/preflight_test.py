@@ -2,7 +2,7 @@
 """ballastctl preflight before a run on services that were started by themselves: well, it says so check by check; a stage
 that does not run, one that is a store, a name that does not resolve, a store without room, one that drains,
 a certificate that has expired, one of another role and a data path that does not work are each named with what to do, exit
-code 9; paths are tried by the stages themselves, and shown with what they are worth; a job that names no services is 2; a
+code 9; SIGTERM ends it as process 1 of a container, too; paths are tried by the stages themselves, and shown with what they are worth; a job that names no services is 2; a
 service that comes up meanwhile is waited for."""
 import json
 import os
@@ -10,7 +10,8 @@ import signal
 import subprocess
 import threading
 
-from ballast import CTL, GOLDEN, ROOT, Service, environment, scratch, small_inline, stages, write_job
+from ballast import CTL, GOLDEN, ROOT, Service, descendants, environment, program_of, scratch, small_inline, stages, \
+    wait_until, write_job
 
 STAGES = 4
 # As if on another machine: shared memory is a folder of its own.
@@ -54,6 +55,32 @@ def wrong_certificates(folder, job, both):
                  for word in ("--set", f"services.tls.{key}={ours}/{path}")]
         _, failed, _ = preflight(folder, job, *both, *files, expect=9)
         expect_one(failed, "certificate", f"{ours}/{role}.pem", words)
+
+
+def stopped(folder, job):
+    """Process 1 has no default actions of signals."""
+    contained = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if subprocess.run([*contained, "true"], stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL).returncode != 0:
+        print("-- no namespaces: process 1 was not looked at")
+        return
+    with open(os.path.join(folder, "stopped.log"), "w") as log:
+        waiting = subprocess.Popen([*contained, CTL, "preflight", job, "--timeout=300",
+                                    *addresses("stages", [f"127.0.0.1:{port + 1}" for port in range(STAGES)])],
+                                   env=environment(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def ended():  # a signal that comes before the program has begun is lost
+        for pid in descendants(waiting.pid):
+            if program_of(pid) == "ballastctl":
+                os.kill(pid, signal.SIGTERM)
+        return waiting.poll() is not None
+
+    try:
+        wait_until(ended, 30, "preflight is process 1 and does not end by SIGTERM")
+        assert waiting.returncode == 130, waiting.returncode
+    finally:
+        waiting.kill()
+        waiting.wait()
+    print("ok process 1 ends by SIGTERM")
 
 
 def host_stores(folder, job, ranks, lenders):
@@ -138,6 +165,7 @@ def main():
             gpus_missing(folder, job, both)
             print("ok well")
 
+            stopped(folder, job)
             _, _, stderr = preflight(folder, job, expect=2)
             assert "services.stages" in stderr, stderr
             for key, many in (("stages", ranks[:3]), ("stages", ranks * 3), ("stores", lenders[:2]), ("stores", lenders * 16)):

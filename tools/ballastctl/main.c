@@ -3,9 +3,27 @@
 #include "ballastctl/commands.h"
 #include "ballastctl/security.h"
 
+#include "base/error.h"
 #include "sys/log.h"
 
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
+
+static void end_by_signal(int number) {
+  (void)number;
+  _exit(bl_status_exit_code(BL_CANCELLED));
+}
+
+// For process 1, as in a container, the kernel drops signals without a handler: an init container would end only when it
+// is killed. Commands with handlers of their own replace these.
+static void handle_signals(void) {
+  const struct sigaction action = {.sa_handler = end_by_signal};
+  if (getpid() == 1) {
+    (void)sigaction(SIGTERM, &action, NULL);
+    (void)sigaction(SIGINT, &action, NULL);
+  }
+}
 
 int main(int argc, char **argv) {
   // clang-format off
@@ -36,6 +54,7 @@ int main(int argc, char **argv) {
       bl_ctl_version_command,
   };
   // clang-format on
+  handle_signals();
   bl_log_init("ballastctl", BL_LOG_WARNING);
   if (argc == 2 && strcmp(argv[1], "--version") == 0) {
     return bl_ctl_print_version();
