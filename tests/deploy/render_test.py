@@ -152,6 +152,17 @@ def check_files(folder, base):
     print("ok files of any name, never two by one name, and a volume where one is needed")
 
 
+def check_identity(folder):
+    """Files of a workstation's certificate are not the pods': theirs are in the arguments, or they have none."""
+    files = setting(**{f"services_tls_{key}": f"/home/{key}.pem" for key in ("ca", "certificate", "key")})
+    for arguments in ([], ["--tls"]):
+        path = os.path.join(folder, "identity")
+        render(path, *files, *arguments)
+        services = job_of(path)["services"]
+        assert not [key for key in services if key.startswith("tls")] and "/home" not in str(services), services
+    print("ok pods have their own certificates")
+
+
 def main():
     manifests.need_kubectl()
     cases = {
@@ -170,6 +181,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ballast-render-") as folder:
         copy = manifests.copy(folder)
         check_files(folder, copy)
+        check_identity(folder)
         made = {}
         for name, arguments in cases.items():
             path = os.path.join(copy, "overlays", name)

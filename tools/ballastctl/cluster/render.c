@@ -184,7 +184,7 @@ static void add_paths(rewriting_t *r, const char *key, const bl_text_list_t *pat
 // Writes the job as pods read it.
 static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_t *job, const bl_ctl_overlay_t *overlay,
                            char **text, size_t *text_bytes, bl_error_t *err) {
-  rewriting_t r = {.capacity = a->sets.count + 11};
+  rewriting_t r = {.capacity = a->sets.count + 12};
   bl_job_t cluster = {0};
   r.sets.items = calloc(r.capacity, sizeof *r.sets.items);
   if (r.sets.items == NULL) {
@@ -199,6 +199,10 @@ static bl_status_t rewrite(const arguments_t *a, const char *path, const bl_job_
   add_path(&r, "model.init", job->model.init, a->data);
   if (job->checkpoint.folder != NULL) {
     add_text(&r, "checkpoint.folder", a->checkpoints);
+  }
+  const char *const own_files[] = {"services.tls.ca=null", "services.tls.certificate=null", "services.tls.key=null"};
+  for (size_t i = 0; i < 3; i++) { // pods get the paths of theirs as arguments
+    add(&r, strdup(own_files[i]));
   }
   char *driver = NULL;
   add(&r, asprintf(&driver, "services.driver=%s-driver:7600", overlay->name) < 0 ? NULL : driver);
