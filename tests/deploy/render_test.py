@@ -208,7 +208,8 @@ def main():
         assert mebibytes(made["node"], "node-stage") > mebibytes(made["bpipe"], "bpipe-stage")  # it writes checkpoints
         check_jobset(made["set"], mebibytes(made["node"], "node-stage"))
         for path in (os.path.join(folder, "else", "where"), os.path.join(copy, "overlays", "inside")):
-            render(path, "--name", "far", "--base", copy, *BPIPE)
+            said = render(path, "--name", "far", "--base", copy, *BPIPE)
+            assert said.endswith(f"  next: kubectl apply -k {path}\n"), said
             manifests.check(f"rendered to {path}", manifests.render(path))
         lost = os.path.join(folder, "lost")
         for wrong in ("/no-such", os.path.join(copy, "overlays")):

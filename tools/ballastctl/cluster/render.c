@@ -319,10 +319,10 @@ static bl_status_t write_overlay(const arguments_t *a, const bl_ctl_overlay_t *o
 }
 
 // Returns whether the relative path of the base, such as the default, does not exist seen from the overlay; kubectl
-// would refuse it.
+// would refuse it. That is no error: an overlay may be written in one place and used in another.
 static bool base_is_lost(const arguments_t *a) {
   char path[PATH_MAX];
-  const bool is_path = a->base[0] == '.' || access(a->base, F_OK) == 0;
+  const bool is_path = a->base[0] != '/' && (a->base[0] == '.' || access(a->base, F_OK) == 0);
   return is_path && snprintf(path, sizeof path, "%s/%s", a->output, a->base) < (int)sizeof path && !is_base(path);
 }
 
