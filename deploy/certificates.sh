@@ -8,7 +8,7 @@ usage() {
   cat <<'TEXT'
 usage: certificates.sh FOLDER [--days N] [ROLE ...]
 
-Makes FOLDER/ca.pem and ca.key unless they are there, then FOLDER/ROLE.pem and ROLE.key for every ROLE: stage, store,
+Makes FOLDER/ca.pem and ca.key unless both are there, then FOLDER/ROLE.pem and ROLE.key for every ROLE: stage, store,
 driver, operator (all four when none is given). stage/JOB is a stage of that job only; its files are named stage-JOB.
 Certificates are replaced as a whole, so that services that run take them up (docs/security.md).
 
@@ -51,31 +51,43 @@ mkdir -p "$folder"
 work=$(mktemp -d "$folder/.making.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
-make_key() { # file
-  openssl genpkey -quiet -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1" 2>/dev/null ||
-    openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1" 2>/dev/null
+quietly() { # command...: what it says is heard only if it fails
+  "$@" 2>"$work/said" || {
+    cat "$work/said" >&2
+    stop "openssl failed"
+  }
 }
 
-if [ ! -f "$folder/ca.key" ]; then
+make_key() { # file
+  quietly openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1"
+}
+
+if [ ! -e "$folder/ca.key" ] && [ ! -e "$folder/ca.pem" ]; then
   make_key "$work/ca.key"
-  openssl req -new -x509 -key "$work/ca.key" -days 3650 -sha256 -out "$work/ca.pem" \
-    -subj "/CN=Ballast authority $(openssl rand -hex 4)" \
+  quietly openssl req -new -x509 -key "$work/ca.key" -days $((days < 3650 ? 3650 : days + 1)) -sha256 \
+    -out "$work/ca.pem" -subj "/CN=Ballast authority $(openssl rand -hex 4)" \
     -addext 'basicConstraints=critical,CA:TRUE' -addext 'keyUsage=critical,keyCertSign,cRLSign'
   mv "$work/ca.key" "$work/ca.pem" "$folder/"
 fi
+for half in key pem; do
+  [ -e "$folder/ca.$half" ] || stop "$folder has only ca.$([ $half = key ] && echo pem || echo key): \
+put ca.$half beside it, or take another folder for an authority of its own"
+done
 
 for role in "${roles[@]}"; do
   name=${role/\//-}
   make_key "$work/$name.key"
-  openssl req -new -key "$work/$name.key" -subj "/CN=ballast ${role/\// of }" -out "$work/request.pem"
+  quietly openssl req -new -key "$work/$name.key" -subj "/CN=ballast ${role/\// of }" -out "$work/request.pem"
   cat >"$work/extensions" <<TEXT
 basicConstraints = critical, CA:FALSE
 keyUsage = critical, digitalSignature
 extendedKeyUsage = serverAuth, clientAuth
 subjectAltName = URI:ballast://$role, DNS:${role%%/*}.ballast
 TEXT
-  openssl x509 -req -in "$work/request.pem" -CA "$folder/ca.pem" -CAkey "$folder/ca.key" -sha256 -days "$days" \
-    -set_serial "0x$(openssl rand -hex 15)" -extfile "$work/extensions" -out "$work/$name.pem" 2>/dev/null
+  quietly openssl x509 -req -in "$work/request.pem" -CA "$folder/ca.pem" -CAkey "$folder/ca.key" -sha256 -days "$days" \
+    -set_serial "0x$(openssl rand -hex 15)" -extfile "$work/extensions" -out "$work/$name.pem"
   mv "$work/$name.key" "$work/$name.pem" "$folder/"
 done
+openssl x509 -in "$folder/ca.pem" -noout -checkend $((days * 86400)) >/dev/null 2>&1 ||
+  echo "certificates.sh: $folder/ca.pem ends before $days days are over, and with it all certificates of it" >&2
 echo "certificates.sh: $folder/ca.pem and certificates for: ${roles[*]}" >&2
