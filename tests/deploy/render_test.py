@@ -221,11 +221,17 @@ def main():
             line, = [line for line in render(place, "--name", "near").splitlines() if line.startswith("  next: ")]
             assert shlex.split(line) == ["next:", "kubectl", "apply", "-k", place], line
             assert ("'" in line) == (name != "near"), line
+        for name in ("true", "no", "null", "y"):  # words that are no text in YAML
+            place = os.path.join(copy, "overlays", name)
+            render(place, "--name", name, "--images", "localhost:5000/team/", "--tag", "1")
+            manifests.check(f"rendered {name}", manifests.render(place))
         said = render(os.path.join(folder, "astray"), "--name", "astray")
         assert "--base" in said and "next: kubectl apply" not in said, said
         print("ok an absolute base is written as seen from the overlay, where kustomize takes it")
         other = os.path.join(folder, "other")
-        for arguments, words in {("--name", "Demo_1"): "lower case", ("--pairing", "rack"): "pairing",
+        for arguments, words in {("--name", "Demo_1"): "lower case", ("--tag", "a b"): "--tag", ("--tag", ""): "--tag",
+                                 ("--tag", "x" * 129): "--tag", ("--tag", '1"'): "--tag", ("--images", "a, b"): "--images",
+                                 ("--images", "https://r.example/"): "--images", ("--pairing", "rack"): "pairing",
                                  ("--pairing", "pod", "--jobset"): "do not go together",
                                  ("--set", "balance.policy=bpipe", "--set", "memory.slots=1"): "smallest that works",
                                  tuple(HOST[2:]): "balance.host: a host store runs in the pod of the stages",

@@ -7,6 +7,7 @@
 
 // "NAME-stage-0-0.NAME-..." must stay within the 63 bytes of a DNS label.
 #define NAME_MAX_BYTES 40
+#define TAG_MAX_BYTES  128
 #define ADDRESS_BYTES  160
 
 bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err) {
@@ -21,6 +22,25 @@ bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err) {
                             "'%.60s' cannot begin the names of a cluster's objects: it takes a lower case letter, then "
                             "lower case letters, digits and '-', at most %d; give another with --name",
                             name, NAME_MAX_BYTES);
+}
+
+bl_status_t bl_ctl_overlay_check_images(const char *prefix, const char *tag, bl_error_t *err) {
+  static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  static const char path[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/:";
+  const size_t length = strlen(tag);
+  if (length == 0 || length > TAG_MAX_BYTES || strspn(tag, word) != length || tag[0] == '.' || tag[0] == '-') {
+    return bl_error_set(
+        err, BL_INVALID,
+        "--tag '%.60s' is no tag of an image: it takes letters, digits, '_', '.' and '-', at most %d, and "
+        "begins with none of '.' and '-'",
+        tag, TAG_MAX_BYTES);
+  }
+  if (prefix[strspn(prefix, path)] != '\0' || strstr(prefix, "//") != NULL) {
+    return bl_error_set(err, BL_INVALID,
+                        "--images '%.200s' cannot begin the name of an image; write it as in registry.example/team/",
+                        prefix);
+  }
+  return BL_OK;
 }
 
 // Returns the addresses of one program of every rank, in their order: pods of `set` in `domain`. `port` is for the
@@ -208,7 +228,7 @@ void bl_ctl_overlay_print(const bl_ctl_overlay_t *o, FILE *stream) {
           "  - includeSelectors: true\n"
           "    includeTemplates: true\n"
           "    pairs:\n"
-          "      app.kubernetes.io/instance: %s\n"
+          "      app.kubernetes.io/instance: \"%s\"\n"
           "configMapGenerator:\n"
           "  - name: job\n"
           "    behavior: replace\n"

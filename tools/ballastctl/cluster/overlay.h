@@ -20,6 +20,8 @@ typedef struct bl_ctl_overlay {
 
 // BL_INVALID: objects of a cluster cannot all begin with this name (lower case letters, digits, '-', at most 40).
 BL_MUST_USE bl_status_t bl_ctl_overlay_check_name(const char *name, bl_error_t *err);
+// BL_INVALID: images cannot be called so.
+BL_MUST_USE bl_status_t bl_ctl_overlay_check_images(const char *prefix, const char *tag, bl_error_t *err);
 // Returns "services.stages=[a, b, ...]" (or stores), in the order of ranks; malloc'd. NULL: no memory.
 char *bl_ctl_overlay_stages(const bl_ctl_overlay_t *overlay);
 char *bl_ctl_overlay_stores(const bl_ctl_overlay_t *overlay);

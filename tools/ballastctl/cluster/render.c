@@ -409,6 +409,9 @@ static bl_status_t read_job(const arguments_t *a, const char *path, bl_job_t *jo
                        overlay->grid.tensor > 1 ? "; it does not go with tensor ranks, leave this key out" : "");
   }
   status = bl_ctl_overlay_check_name(overlay->name, err);
+  if (status == BL_OK) {
+    status = bl_ctl_overlay_check_images(overlay->images, overlay->tag, err);
+  }
   return status == BL_OK && job->balance.host.set ? place_hosts(job, overlay, err) : status;
 }
 
