@@ -357,7 +357,11 @@ static void try_path(bl_client_t *client) {
   }
   client->by = client->choice.path;
   client->shm = bl_path_is_unix(client->choice.path);
-  snprintf(client->path, sizeof client->path, "%s", client->choice.reason);
+  const char *reason = client->choice.reason;
+  const int why = (int)strcspn(reason, ";"); // what was tried before comes after it
+  const bool encrypted = client->by == BL_PATH_TCP && client->security.tls != NULL;
+  snprintf(client->path, sizeof client->path, "%.*s%s%.100s", why, reason, encrypted ? ", encrypted" : "",
+           reason + why);
   begin(client, client->link_deadline_ns);
 }
 

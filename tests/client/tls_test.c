@@ -110,6 +110,9 @@ static void blocks_come_back(void **state) {
     bl_client_t *client;
     must(open_as(&store, tls, "red", path == 0 ? BL_CLIENT_PATH_TCP : BL_CLIENT_PATH_SHM, &buffers, &client, &err),
          &err);
+    char reason[BL_CLIENT_PATH_BYTES];
+    (void)bl_client_path(client, reason);
+    assert_string_equal(reason, path == 0 ? "tcp: asked for, encrypted" : "shm: asked for");
     uint64_t slots[STORE_SLOTS];
     must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = STORE_SLOTS}, 1, &err),
          &err);
