@@ -53,6 +53,9 @@ losses() { sed -n 's/.*"loss":\([^,]*\),.*/\1/p' "$1"; }
 try "$ctl" run job.yaml --local --report one.jsonl --set pipeline.stages=1
 equal "losses on one stage and on two" "$(losses report.jsonl)" "$(losses one.jsonl)"
 
+# ---- a driver may be told to resume a job without checkpoints, by a user it is a fault
+refused 2 "checkpoint.folder: is missing; there is nothing to resume from" "$ctl" run job.yaml --local --resume
+
 # ---- what cannot be written is said before anything starts
 refused 3 "--report $work/none/report: cannot be written: its folder does not exist" \
   "$ctl" run job.yaml --local --report "$work/none/report"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs with the arguments that deploy/ gives them, on the jobs of deploy/ themselves: services of the base serve,
-preflight passes and the driver ends with 0, for jobs with and without checkpoints, stores and host stores. Of an argument
-only addresses and paths differ, of a job its number of steps and what this machine has not: GPUs, volumes."""
+preflight passes and the driver ends with 0, for jobs with and without checkpoints, stores and host stores, without TLS and
+with it. Of an argument only addresses and paths differ, of a job its number of steps and what this machine has not: GPUs, volumes."""
 import glob
 import json
 import os
@@ -28,7 +28,7 @@ def pod(documents, kind):
     return document["spec"]["template"]["spec"]
 
 
-def local(arguments, job=None):
+def local(arguments, job=None, secret=None):
     """The arguments, of a program of this machine."""
     changed = []
     for argument in arguments:
@@ -37,6 +37,8 @@ def local(arguments, job=None):
             value = "127.0.0.1:0"
         elif value.startswith("0.0.0.0") or value == "$(POD_IP)":
             value = "127.0.0.1"
+        elif value.startswith("/etc/ballast/tls/"):
+            value = os.path.join(secret, os.path.basename(value))
         elif value.startswith("/etc/ballast/"):
             value = job
         changed.append(f"{key}={value}" if value else job if key.startswith("/etc/ballast/") else key)
@@ -55,6 +57,30 @@ def kubernetes():
     for one in [one for spec in specs for one in spec["containers"] + spec.get("initContainers", [])]:
         assert one["args"] == found[one["name"]], (one["name"], one["args"], found[one["name"]])
     return found
+
+
+def mutual(found):
+    """The same with the component mtls."""
+    changed = {name: list(arguments) for name, arguments in found.items()}
+    for program in ("stage", "store", "driver"):
+        for patch in read(KUBERNETES, "components", "mtls", f"{program}.yaml")[0]:
+            parts = patch["path"].split("/")  # /spec/template/spec/containers/0/args/N
+            arguments = changed[program if parts[4] == "containers" else "preflight"]
+            if parts[6:7] == ["args"]:
+                at = len(arguments) if parts[7] == "-" else int(parts[7])
+                arguments[at:at + (patch["op"] == "replace")] = [patch["value"]]
+    assert all("--plaintext" not in arguments for arguments in changed.values()), changed
+    return changed
+
+
+def secrets(folder):
+    """A folder for each program, with the names that cert-manager gives to files of a secret."""
+    made = os.path.join(folder, "authority")
+    subprocess.run([os.path.join(ROOT, "deploy", "certificates.sh"), made], check=True, stderr=subprocess.DEVNULL)
+    for role in ("stage", "store", "driver"):
+        os.mkdir(os.path.join(folder, role))
+        for source, name in (("ca.pem", "ca.crt"), (f"{role}.pem", "tls.crt"), (f"{role}.key", "tls.key")):
+            os.symlink(os.path.join(made, source), os.path.join(folder, role, name))
 
 
 def compose():
@@ -86,16 +112,17 @@ def write(folder, path, ranks):
 def check(folder, path, arguments, ranks):
     copy, job = write(folder, path, ranks)
     for program, words in ((CTL, arguments["preflight"]), (os.path.join(BIN, "ballast-driver"), arguments["driver"])):
-        done = subprocess.run([program, *local(words, copy)], env=environment(folder), stdin=subprocess.DEVNULL, text=True,
+        done = subprocess.run([program, *local(words, copy, os.path.join(folder, "driver"))], env=environment(folder), stdin=subprocess.DEVNULL, text=True,
                               capture_output=True, timeout=120)
         assert done.returncode == 0, f"{path}: {program} {words}: {done.returncode}\n{done.stdout}{done.stderr}"
     saved = sorted(os.listdir(job["checkpoint"]["folder"])) if "checkpoint" in job else []
     assert ("step-000002" in saved) == ("checkpoint" in job), (path, saved)
-    print(f"ok {os.path.relpath(path, ROOT)}")
+    print(f"ok {os.path.relpath(path, ROOT)}, {'plaintext' if '--plaintext' in arguments['driver'] else 'TLS'}")
 
 
 def main():
-    sets = [(kubernetes(), sorted(glob.glob(f"{KUBERNETES}/base/job.yaml") + glob.glob(f"{KUBERNETES}/overlays/*/job.yaml"))),
+    base = f"{KUBERNETES}/base/job.yaml"
+    sets = [(kubernetes(), sorted([base] + glob.glob(f"{KUBERNETES}/overlays/*/job.yaml"))), (mutual(kubernetes()), [base]),
             (compose(), sorted(glob.glob(f"{COMPOSE}/*job.yaml")))]
     jobs = [read(path)[0] for _, paths in sets for path in paths]
     for has in ("checkpoint" in job for job in jobs), ("stores" in job["services"] for job in jobs):
@@ -103,14 +130,15 @@ def main():
     for arguments, paths in sets:
         with scratch() as folder:
             ranks = {"stages": [], "stores": [], "host_stores": []}
+            secrets(folder)
             try:
                 for key, program, count in (("stages", "stage-service", 4), ("stores", "activation-store", 4),
                                             ("host_stores", "activation-store", 1)):
-                    words = local(arguments[key.removeprefix("host_")[:-1]])
-                    if key == "host_stores":
-                        words = local(read(COMPOSE, "host.yaml")[0]["services"]["host-store"]["command"])
+                    kind = key.removeprefix("host_")[:-1]
+                    words = read(COMPOSE, "host.yaml")[0]["services"]["host-store"]["command"] if key == "host_stores" else \
+                        arguments[kind]
                     for _ in range(count):
-                        ranks[key].append(Service(folder, program, *words))
+                        ranks[key].append(Service(folder, program, *local(words, secret=os.path.join(folder, kind))))
                 for path in paths:
                     check(folder, path, arguments, ranks)
             finally:
