@@ -221,9 +221,7 @@ void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved) {
       bl_frame_reader_into(&connection->reader, NULL);
     }
   }
-  if (transfer->region != NULL) {
-    bl__region_release(transfer->region);
-  }
+  bl__region_t *region = transfer->region;
   bl_leased_block_t leased = transfer->leased;
   uint64_t hash = transfer->hash;
   if (transfer->kind ==
@@ -237,8 +235,11 @@ void bl__store_transfer_end(bl__store_transfer_t *transfer, bool moved) {
       transfer->kind == BL__STORE_TRANSFER_SEND) { // a load is verified by its receiver, against the recorded checksum
     hash = leased.checksum;
   }
-  connection->users++; // the answer may end the connection
+  connection->users++; // what follows may end the connection, which ends the transfers that it still has
   bl__store_transfer_drop(transfer);
+  if (region != NULL) {
+    bl__region_release(region);
+  }
   connections->callbacks.on_moved(connections->context, &leased, moved, hash);
   connection->users--;
   bl__connection_free_if_unused(connection);

@@ -122,6 +122,37 @@ static void test_before_its_turn(void **state) {
   assert_int_equal(raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output), BL_OK);
 }
 
+// The holder reads no more: what the store writes fails, wherever it stands then. The pull ends after UNREGISTER came.
+static void test_while_a_region_goes(void **state) {
+  world_t *world = *state;
+  session_t *ours = &world->ours;
+  const bl_arena_t *buffers = &world->fixture->buffers;
+  const bl_greeting_t greeting = greeting_of(ours, true);
+  int fd;
+  bl_frame_t answer;
+  assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
+  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_REGISTER, .bytes = buffers->bytes}, NULL, buffers->fd);
+  assert_true(receive_frame(fd, &answer));
+  assert_int_equal(shutdown(fd, SHUT_RD), 0);
+  const bl_frame_t frames[2] = {{.kind = BL_FRAME_EVICT,
+                                 .id = ours->slots[0],
+                                 .generation = ours->generations[0],
+                                 .acknowledged = ours->input.sequence,
+                                 .sequence = ours->input.sequence + 1,
+                                 .bytes = 4 * GRANULE,
+                                 .checksum = bl_block_checksum(buffers->base, 4 * GRANULE)},
+                                {.kind = BL_FRAME_UNREGISTER}};
+  uint8_t bytes[2 * BL_FRAME_HEADER_BYTES];
+  for (int i = 0; i < 2; i++) {
+    bl_frame_encode(&frames[i], bytes + (size_t)i * BL_FRAME_HEADER_BYTES);
+  }
+  send_bytes(fd, bytes, sizeof bytes, -1);
+  ours->input.sequence++;
+  struct pollfd hung_up = {.fd = fd};
+  assert_int_equal(poll(&hung_up, 1, 60000), 1);
+  close(fd);
+}
+
 static int with_turns(void **state) {
   store_turns = true;
   return set_up_world(state);
@@ -131,6 +162,7 @@ int main(void) {
   seed = test_seed(1);
   const struct CMUnitTest tests[] = {
       TEST(test_at_any_moment),
+      TEST(test_while_a_region_goes),
       cmocka_unit_test_setup_teardown(test_at_any_moment, with_turns, tear_down_world),
       cmocka_unit_test_setup_teardown(test_before_its_turn, with_turns, tear_down_world),
   };
