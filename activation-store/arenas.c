@@ -212,7 +212,7 @@ static void filled(bl_message_t *message) {
 void bl_arenas_fill(bl_arenas_t *arenas, uint32_t job) {
   job_t *entry = &arenas->jobs[job];
   bool due = false;
-  for (uint32_t i = 0; i < BL_LEASE_TIERS && entry->filling == NULL; i++) {
+  for (uint32_t i = 0; i < BL_LEASE_TIERS && entry->filling == NULL && !arenas->stopping; i++) {
     due = due || (entry->tiers[i].base != NULL && entry->tiers[i].kind == BL_ARENA_SHAREABLE_LATER);
   }
   work_t *work = due ? begin(arenas, job, fill, filled) : NULL;

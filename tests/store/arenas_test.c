@@ -23,15 +23,18 @@ typedef struct world {
   bl_timer_t *timer;
   bl_error_t err;
   unsigned made;
+  bool fills; // what is made, as a store does
 } world_t;
 
 static world_t world;
 
 static void made(void *context, uint32_t job, const bl_error_t *err) {
   world_t *self = context;
-  (void)job;
   self->err = *err;
   self->made++;
+  if (self->fills) {
+    bl_arenas_fill(self->arenas, job);
+  }
   bl_loop_stop(self->loop);
 }
 
@@ -127,6 +130,15 @@ static void one_that_is_filled_ends_with_its_store(void **state) {
   bl_arenas_stop(world.arenas);
 }
 
+// Its threads are gone when that is told.
+static void one_that_is_made_while_its_store_ends_is_not_filled(void **state) {
+  (void)state;
+  const uint64_t tiers[BL_LEASE_TIERS] = {LARGE_BYTES, 0};
+  world.fills = true;
+  assert_true(bl_arenas_make(world.arenas, 0, tiers, false));
+  bl_arenas_stop(world.arenas);
+}
+
 static void what_the_machine_does_not_have_is_refused(void **state) {
   (void)state;
   assert_null(make(UINT64_C(1) << 50));
@@ -140,6 +152,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(a_large_one_is_filled_while_it_is_used, set_up, tear_down),
       cmocka_unit_test_setup_teardown(one_that_is_closed_meanwhile_goes, set_up, tear_down),
       cmocka_unit_test_setup_teardown(one_that_is_filled_ends_with_its_store, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(one_that_is_made_while_its_store_ends_is_not_filled, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_the_machine_does_not_have_is_refused, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
