@@ -24,6 +24,7 @@ struct bl_transfer_queue {
   uint64_t bytes_per_second;    // 0: unlimited
   uint64_t free_ns;             // with a rate: when the bytes of all turns so far have passed
   bool busy;                    // with `current`
+  bool starting;                // waiting requests are being started
   bl_queued_request_t current;
   uint64_t stalled[STALLED_MAX]; // sessions that did not finish a transfer in time, until they finish one; 0: unused
   uint32_t stalled_next;
@@ -61,9 +62,18 @@ static bool has_rate(const bl_transfer_queue_t *queue) {
 
 // ---- the waiting requests -------------------------------------------------------------------------------------------
 
-// False: no memory.
+static uint32_t count_of(const bl_transfer_queue_t *queue, uint64_t session) {
+  uint32_t count = 0;
+  const entry_t *entry;
+  TAILQ_FOREACH(entry, &queue->requests, queued) {
+    count += entry->request.session == session ? 1 : 0;
+  }
+  return count;
+}
+
+// False: the session has too many already, or no memory.
 static bool append(bl_transfer_queue_t *queue, const bl_queued_request_t *request) {
-  entry_t *entry = malloc(sizeof *entry);
+  entry_t *entry = count_of(queue, request->session) < BL_TRANSFER_QUEUE_SESSION_MAX ? malloc(sizeof *entry) : NULL;
   if (entry == NULL) {
     return false;
   }
@@ -118,9 +128,14 @@ static void occupy_at_rate(bl_transfer_queue_t *queue, const bl_queued_request_t
   occupy(queue, request, queue->free_ns > now_ns ? (queue->free_ns - now_ns + BL_NS_PER_MS / 2) / BL_NS_PER_MS : 0);
 }
 
-// Starts waiting requests, as long as the link is free.
+// Starts waiting requests, as long as the link is free. A request that frees it while it is served leaves the next one
+// to the loop here: otherwise the stack would grow with the number of requests.
 static void start_next(bl_transfer_queue_t *queue) {
   entry_t *first;
+  if (queue->starting) {
+    return;
+  }
+  queue->starting = true;
   while (!queue->busy && (first = TAILQ_FIRST(&queue->requests)) != NULL) {
     const bl_queued_request_t request = first->request;
     const uint64_t asked_ns = first->asked_ns;
@@ -134,6 +149,7 @@ static void start_next(bl_transfer_queue_t *queue) {
     }
     queue->serve(queue->context, &request); // may free the link
   }
+  queue->starting = false;
 }
 
 static void free_link(bl_transfer_queue_t *queue) {

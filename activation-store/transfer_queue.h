@@ -22,7 +22,8 @@
 #include "datapath/frame.h"
 #include "loop/loop.h"
 
-#define BL_TRANSFER_QUEUE_TIMEOUT_MS 500
+#define BL_TRANSFER_QUEUE_TIMEOUT_MS  500
+#define BL_TRANSFER_QUEUE_SESSION_MAX 64 // requests of a session that wait: its window
 
 typedef struct bl_transfer_queue bl_transfer_queue_t;
 
@@ -38,7 +39,7 @@ BL_MUST_USE bl_status_t bl_transfer_queue_create(bl_loop_t *loop, uint64_t bytes
                                                  void *context, bl_transfer_queue_t **queue, bl_error_t *err);
 void bl_transfer_queue_destroy(bl_transfer_queue_t *queue); // NULL is fine
 
-// A request that cannot be kept, for lack of memory, is served now.
+// A request that cannot be kept, for lack of memory or because its session has too many, is served now.
 BL_MUST_USE bool bl_transfer_queue_ask(bl_transfer_queue_t *queue, const bl_queued_request_t *request);
 void bl_transfer_queue_hurry(bl_transfer_queue_t *queue, uint64_t session, uint64_t id);
 // `session`: the session that reported it; 0: the store.

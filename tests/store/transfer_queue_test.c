@@ -23,7 +23,8 @@ typedef struct world {
   uint64_t served[MOST]; // ids, in order
   uint64_t served_ns[MOST];
   unsigned count, awaited;
-  bool refuses; // every turn is over in the callback
+  bool refuses;            // every turn is over in the callback
+  unsigned depth, deepest; // of callbacks in one another
 } world_t;
 
 static world_t world;
@@ -38,9 +39,12 @@ static void serve(void *context, const bl_queued_request_t *request) {
   assert_in_range(self->count, 0, MOST - 1);
   self->served_ns[self->count] = bl_clock_now_ns();
   self->served[self->count++] = request->frame.id;
+  self->depth++;
+  self->deepest = self->depth > self->deepest ? self->depth : self->deepest;
   if (self->refuses) {
     bl_transfer_queue_end(self->queue, request->session, request->frame.id, request->frame.generation);
   }
+  self->depth--;
   if (self->count == self->awaited) {
     bl_loop_stop(self->loop);
   }
@@ -129,7 +133,19 @@ static void refusals_do_not_hold_it_up(void **state) {
   for (uint64_t i = 0; i < 38; i++) {
     assert_int_equal(world.served[i], i + 2);
   }
+  assert_int_equal(world.deepest, 1); // the stack does not grow with the number of requests
   assert_true(ask(1, 50));
+}
+
+// A holder that sends without end costs a bounded amount of memory and time.
+static void a_session_waits_with_few_requests(void **state) {
+  (void)state;
+  assert_true(ask(1, 1));
+  for (uint64_t id = 0; id < BL_TRANSFER_QUEUE_SESSION_MAX; id++) {
+    assert_false(ask(2, 100 + id));
+  }
+  assert_true(ask(2, 50));
+  assert_false(ask(3, 51));
 }
 
 static void what_is_asked_about_a_slot_is_served_first(void **state) {
@@ -227,6 +243,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(one_at_a_time_in_order, set_up, tear_down),
       cmocka_unit_test_setup_teardown(refusals_do_not_hold_it_up, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(a_session_waits_with_few_requests, set_up, tear_down),
       cmocka_unit_test_setup_teardown(what_is_asked_about_a_slot_is_served_first, set_up, tear_down),
       cmocka_unit_test_setup_teardown(sessions_that_are_over_wait_no_more, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_stalled_holder_lets_others_pass, set_up, tear_down),
