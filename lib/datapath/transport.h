@@ -172,8 +172,8 @@ void bl__connect_run(bl_transport_t *transport);                  // starts a pe
 void bl__connect_up(bl_transport_t *transport, bl__link_t *link); // a link is up
 // A link that was being opened ended before it was up. Falls back to tcp or ends the operation.
 void bl__connect_failed(bl_transport_t *transport, bl__link_t *link, bl_status_t status, const char *text);
-// A link that was up ended during a connect. The operation fails if it needed that link.
-void bl__connect_lost(bl_transport_t *transport, int32_t stage, bl_status_t status, const char *text);
+// A link that was up ended during a connect. The operation fails if it needed that link, or its communicators.
+void bl__connect_lost(bl_transport_t *transport, const bl__link_t *link, bl_status_t status, const char *text);
 void bl__connect_finish(bl_transport_t *transport, bl_status_t status, const bl_error_t *err);
 
 #endif

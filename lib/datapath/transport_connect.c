@@ -338,9 +338,13 @@ void bl__connect_failed(bl_transport_t *transport, bl__link_t *link, bl_status_t
   }
 }
 
-void bl__connect_lost(bl_transport_t *transport, int32_t stage, bl_status_t status, const char *text) {
-  bl__connect_peer_t *peer = find_peer(current(transport), stage);
-  if (peer != NULL && peer->up) {
+void bl__connect_lost(bl_transport_t *transport, const bl__link_t *link, bl_status_t status, const char *text) {
+  bl__connect_peer_t *peer = find_peer(current(transport), link->stage);
+  const bool opening = peer != NULL && peer->opening == link; // its communicators were being created
+  if (opening) {
+    peer->opening = NULL;
+  }
+  if (opening || (peer != NULL && peer->up)) {
     fail(transport, peer, status, text);
   }
 }

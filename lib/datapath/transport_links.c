@@ -74,7 +74,7 @@ static void tell_waiters(bl__link_t *link, bl_status_t status, const char *text)
   if (!replaced && !transport->closing) {
     bl_log(status == BL_UNAVAILABLE ? BL_LOG_INFO : BL_LOG_ERROR, "data path: link to %s ended: %s",
            BL__NAME(transport, link->stage), text);
-    bl__connect_lost(transport, link->stage, status, text);
+    bl__connect_lost(transport, link, status, text);
   }
 }
 

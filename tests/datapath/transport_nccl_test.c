@@ -361,6 +361,32 @@ static void a_peer_that_goes_away_in_the_middle_ends_waits(void **state) {
   ground_close(&ground);
 }
 
+// The link goes while its communicators are created: the connect that waits for them ends, and lets go of the link.
+static void a_peer_that_goes_away_before_communicators_are_there_ends_the_connect(void **state) {
+  (void)state;
+  ground_t ground;
+  ground_init(&ground);
+  atomic_store(&ground.world.side[1].never_made, true);
+  pair_listen(&ground.pair);
+  pair_connect_t sides[2] = {{.pair = &ground.pair, .side = 0, .path = BL_PATH_NCCL},
+                             {.pair = &ground.pair, .side = 1, .path = BL_PATH_NCCL}};
+  pthread_t threads[2];
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(pthread_create(&threads[i], NULL, pair_connect_side, &sides[i]), 0);
+  }
+  while (atomic_load(&ground.world.side[0].creates) == 0 || atomic_load(&ground.world.side[1].creates) == 0) {
+    fake_nap();
+  }
+  bl_transport_destroy(ground.pair.transport[1]);
+  ground.pair.transport[1] = NULL;
+  for (int i = 0; i < 2; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  expect_loss(sides[0].status, &sides[0].err, BL_UNAVAILABLE, "stage 1 closed the connection");
+  assert_int_equal(sides[1].status, BL_CANCELLED);
+  ground_close(&ground);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(tensors_go_by_nccl_where_they_can),
@@ -370,6 +396,7 @@ int main(void) {
       cmocka_unit_test(a_transfer_that_stands_still_costs_one_attempt),
       cmocka_unit_test(an_attempt_that_one_end_has_given_up_is_ended_at_both),
       cmocka_unit_test(a_peer_that_goes_away_in_the_middle_ends_waits),
+      cmocka_unit_test(a_peer_that_goes_away_before_communicators_are_there_ends_the_connect),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
