@@ -31,6 +31,10 @@ static void send_trace(bl_rpc_call_t *call, void *context) {
               engine == NULL ? "not configured" : "a step is running: ask between steps");
     return;
   }
+  if (reader->next > bl_trace_count(engine->trace)) {
+    end_trace(call, reader, BL_PRECONDITION, "another step has run meanwhile: ask again");
+    return;
+  }
   size_t left = bl_trace_count(engine->trace) - reader->next;
   size_t count = left < TRACE_BATCH ? left : TRACE_BATCH;
   if (count == 0) {
