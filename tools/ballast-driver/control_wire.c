@@ -3,8 +3,6 @@
 
 #include "sys/log.h"
 
-#include "sys/log.h"
-
 // A pause stays in force if its client cancels the call. The call waits for the end, and the answer is dropped.
 static void paused(uint64_t step, void *context) {
   bl_rpc_call_t *call = context;
@@ -55,7 +53,6 @@ void bl__handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *c
   if (starting) {
     service->start.stop(service->start.context);
   } else {
-    bl_log(BL_LOG_INFO, "ending after this step: stop requested");
     bl_log(BL_LOG_INFO, "ending after this step: stop requested");
     bl_driver_stop(service->driver);
   }
