@@ -309,6 +309,15 @@ bl_status_t bl_connections_create(bl_loop_t *loop, bl_pool_t *pool, const bl_con
   return BL_OK;
 }
 
+// Returns a connection that is not gone. NULL: there is none.
+static bl_connection_t *first_up(const bl_connections_t *connections) {
+  bl_connection_t *connection = LIST_FIRST(&connections->all);
+  while (connection != NULL && connection->gone) {
+    connection = LIST_NEXT(connection, listed);
+  }
+  return connection;
+}
+
 void bl_connections_stop(bl_connections_t *connections) {
   if (connections == NULL || connections->stopped) {
     return;
@@ -324,11 +333,10 @@ void bl_connections_stop(bl_connections_t *connections) {
   if (connections->tcp_fd >= 0) {
     close(connections->tcp_fd);
   }
-  for (bl_connection_t *connection = LIST_FIRST(&connections->all), *next; connection != NULL; connection = next) {
-    next = LIST_NEXT(connection, listed);
+  bl_connection_t *connection;
+  while ((connection = first_up(connections)) != NULL) { // the end of one may end others
     bl__connection_hang_up(connection);
   }
-  bl_connection_t *connection;
   LIST_FOREACH(connection, &connections->all, listed) {
     // Its messages about transfers are posted to the loop. A freed connection has left the list, which the analyzer
     // does not see:
