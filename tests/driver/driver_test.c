@@ -155,6 +155,75 @@ static void test_text_from_a_finished_run(void **state) {
   world_close(&world);
 }
 
+static bl_sampling_t text_of(uint32_t tokens) {
+  drawn_text = (drawn_text_t){0};
+  return (bl_sampling_t){.prompt = (const uint8_t *)"It was",
+                         .prompt_bytes = 6,
+                         .tokens = tokens,
+                         .drawn = drawn,
+                         .done = drawing_done,
+                         .context = &drawn_text};
+}
+
+// Each is drawn in the second attempt.
+static bool fail_every_token(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)context;
+  static unsigned failed;
+  if (!handled && strcmp(method, "Run") == 0 && failed <= drawn_text.count) {
+    failed = drawn_text.count + 1;
+    stage->fail_runs = 1;
+  }
+  return false;
+}
+
+static void test_a_failed_attempt_at_a_token_is_run_again(void **state) {
+  (void)state;
+  world_open(&world, 1, "validate_every: 0");
+  world.linger = true;
+  world_start_driver(&world);
+  world_wait(&world, is_finished);
+  bl_sampling_t generation = text_of(2 * BL_DRIVER_ATTEMPTS_MAX);
+  bl_error_t err;
+  world.stages[1].hook = fail_every_token;
+  world.stages[1].fail_status = BL_DATA_LOSS;
+  assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_OK);
+  world_wait(&world, is_drawn);
+  assert_int_equal(drawn_text.status, BL_OK);
+  assert_int_equal(drawn_text.count, 2 * BL_DRIVER_ATTEMPTS_MAX);
+  world_close(&world);
+}
+
+static bool continue_at_third_token(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)stage;
+  (void)context;
+  if (!handled && strcmp(method, "Run") == 0 && drawn_text.count == 2) {
+    bl_driver_pause(world.driver, false, NULL, NULL);
+  }
+  return false;
+}
+
+static bool has_run(driver_world_t *self) {
+  return self->stages[0].runs > 0;
+}
+
+static void test_a_run_that_continues_ends_the_text(void **state) {
+  (void)state;
+  world_open(&world, 4, "validate_every: 0");
+  world_start_driver(&world);
+  bl_driver_pause(world.driver, true, NULL, NULL);
+  world_wait(&world, is_paused);
+  world.stages[0].hook = continue_at_third_token;
+  bl_sampling_t generation = text_of(20);
+  bl_error_t err;
+  assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_OK);
+  world.stages[0].run_ms = 10 * WORLD_LIMIT_MS; // the first step does not end
+  world_wait(&world, has_run);
+  assert_true(drawn_text.done);
+  assert_int_equal(drawn_text.status, BL_PRECONDITION);
+  assert_int_equal(drawn_text.count, 3);
+  world_close(&world);
+}
+
 static char first_name[16];
 static size_t traced_stages;
 
@@ -629,3 +698,5 @@ int main(void) {
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
+      cmocka_unit_test(test_a_failed_attempt_at_a_token_is_run_again),
+      cmocka_unit_test(test_a_run_that_continues_ends_the_text),

@@ -57,6 +57,7 @@ static void decide_validation(bl_driver_t *driver) {
     }
   }
   bl_driver_step_close(&driver->step);
+  driver->attempts.failures = 0;
   if (driver->validation.windows_seen < wanted) {
     return;
   }
@@ -251,11 +252,15 @@ void bl__boundary(bl_driver_t *driver) {
   }
   if (held) {
     hold(driver);
-    if (driver->generation.has_caller && !driver->generation.attempt_running) {
-      driver->generation.attempt_running = true;
+    if (driver->generation.has_caller) {
       start(driver, BL_RUN_GENERATE);
     }
     return;
+  }
+  if (driver->generation.has_caller) {
+    bl_error_t err;
+    (void)bl_error_set(&err, BL_PRECONDITION, "the run continues: text is drawn while it is paused or finished");
+    bl__sampling_end(driver, &err);
   }
   bl__driver_set_phase(driver, "running", "", 0);
   start(driver, BL_RUN_TRAIN);

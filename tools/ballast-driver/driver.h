@@ -118,6 +118,7 @@ typedef struct bl_sampling {
 } bl_sampling_t;
 // BL_PRECONDITION: the run is neither held nor finished, or another generation is in progress; BL_INVALID: no tokens
 // requested, a prompt for a model whose tokens are not bytes, or a byte that is not in the vocabulary.
+// `done` gets BL_PRECONDITION if the run continues before the last token.
 BL_MUST_USE bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_sampling_t *sampling, bl_error_t *err);
 // Ends the generation of that context early; its `done` does not fire.
 void bl_driver_generate_cancel(bl_driver_t *driver, const void *context);

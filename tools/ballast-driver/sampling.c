@@ -18,7 +18,7 @@ void bl__sampling_take(bl_driver_t *driver) {
   uint32_t head = schedule->stage_of[bl_schedule_depth(schedule) - 1];
   uint32_t token = driver->stages[bl_grid_rank(&driver->options.training->grid, (bl_coords_t){.stage = head})].token;
   bl_driver_step_close(&driver->step);
-  driver->generation.attempt_running = false;
+  driver->attempts.failures = 0;
   if (!driver->generation.has_caller) {
     return; // the caller has gone
   }
@@ -34,6 +34,13 @@ void bl__sampling_take(bl_driver_t *driver) {
     bl_error_t none = {.status = BL_OK};
     bl__sampling_end(driver, &none);
   }
+}
+
+// Returns whether an attempt at a token uses the context, perhaps of a caller that has gone.
+static bool is_drawing(const bl_driver_t *driver) {
+  const bl_driver_phase_t phase = driver->step.phase;
+  return driver->step.run.kind == BL_RUN_GENERATE &&
+         (phase == BL_DRIVER_RUNNING || phase == BL_DRIVER_DECIDING || phase == BL_DRIVER_ABORTING);
 }
 
 static bl_status_t take_prompt(bl_driver_t *driver, const bl_sampling_t *request, bl_error_t *err) {
@@ -73,7 +80,7 @@ bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_sampling_t *request
     return bl_error_set(err, BL_PRECONDITION, "the run is %s: text is drawn while it is paused or finished",
                         driver->phase);
   }
-  if (driver->generation.has_caller || driver->generation.attempt_running) {
+  if (driver->generation.has_caller || is_drawing(driver)) {
     return bl_error_set(err, BL_PRECONDITION, "another text is being drawn: ask again when it is done");
   }
   if (request->tokens == 0) {

@@ -9,11 +9,10 @@
 
 typedef struct bl__generation {
   bl_sampling_t request;
-  uint32_t *tokens;     // [seq] the context
-  uint32_t count;       // tokens in it
-  uint32_t generated;   // tokens of the answer so far
-  bool has_caller;      // who waits for the text
-  bool attempt_running; // of BL_RUN_GENERATE
+  uint32_t *tokens;   // [seq] the context
+  uint32_t count;     // tokens in it
+  uint32_t generated; // tokens of the answer so far
+  bool has_caller;    // who waits for the text
 } bl__generation_t;
 
 // An attempt of BL_RUN_GENERATE has ended: passes its token on, and closes the attempt.
