@@ -359,6 +359,48 @@ static void test_a_stage_restarted_in_setup_ends_the_run(void **state) {
   }
 }
 
+static unsigned first_looks;
+
+static bool count_looks(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)stage;
+  (void)context;
+  first_looks += handled && strcmp(method, "Status") == 0;
+  return false;
+}
+
+static bool was_looked_at(driver_world_t *self) {
+  (void)self;
+  return first_looks > 0;
+}
+
+static bool was_looked_at_or_ended(driver_world_t *self) {
+  return was_looked_at(self) || self->ended;
+}
+
+// Nothing was asked of it yet but who it is.
+static void test_a_stage_restarted_while_others_come_up(void **state) {
+  (void)state;
+  world_open(&world, 2, "validate_every: 0");
+  fake_stage_kill(&world.stages[1]);
+  first_looks = 0;
+  world.stages[0].hook = count_looks;
+  world_start_driver(&world);
+  world_wait(&world, was_looked_at);
+  first_looks = 0; // called twice: the driver has the first answer
+  world_wait(&world, was_looked_at);
+  for (uint32_t i = 0; i < WORLD_STAGES; i++) {
+    fake_stage_kill(&world.stages[i]);
+    fake_stage_start(&world.stages[i], world.rpc, &world.training, i, world.stages[i].address);
+    first_looks = 0;
+    world.stages[i].hook = count_looks;
+    world_wait(&world, was_looked_at_or_ended);
+  }
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  world_assert_complete(&world);
+  world_close(&world);
+}
+
 static bool others_have_answered(driver_world_t *self) {
   return struck_method == NULL && strncmp(bl_driver_look(self->driver).waiting_for, "1 stage: ", 9) == 0;
 }
@@ -677,10 +719,13 @@ int main(void) {
       cmocka_unit_test(test_owned_stages_end_with_the_run),
       cmocka_unit_test(test_a_pause_holds_the_run_between_steps),
       cmocka_unit_test(test_text_from_a_finished_run),
+      cmocka_unit_test(test_a_failed_attempt_at_a_token_is_run_again),
+      cmocka_unit_test(test_a_run_that_continues_ends_the_text),
       cmocka_unit_test(test_traces_are_of_the_last_step_not_of_the_validation_after_it),
       cmocka_unit_test(test_a_dead_stage_ends_the_run),
       cmocka_unit_test(test_a_restarted_stage_ends_the_run),
       cmocka_unit_test(test_a_stage_restarted_in_setup_ends_the_run),
+      cmocka_unit_test(test_a_stage_restarted_while_others_come_up),
       cmocka_unit_test(test_the_call_that_is_waited_for_is_named),
       cmocka_unit_test(test_every_wait_has_an_age),
       cmocka_unit_test(test_a_stage_that_is_slow_is_not_dead),
@@ -698,5 +743,3 @@ int main(void) {
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
-      cmocka_unit_test(test_a_failed_attempt_at_a_token_is_run_again),
-      cmocka_unit_test(test_a_run_that_continues_ends_the_text),

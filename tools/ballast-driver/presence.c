@@ -120,7 +120,8 @@ static void count_blame_answer(bl_remote_t *stage) {
 static void met(bl_remote_t *stage, const bl_stage_answer_t *answer) {
   bl_driver_t *driver = stage->driver;
   keep_status(stage, answer);
-  if (stage->met && stage->incarnation != answer->said.incarnation) {
+  // Before the takeover it has nothing to lose yet.
+  if (driver->state > BL__RUN_CONNECTING && stage->incarnation != answer->said.incarnation) {
     char name[BL__STAGE_NAME_BYTES];
     bl_error_t err;
     (void)bl_error_set(&err, BL_UNAVAILABLE,
