@@ -245,6 +245,49 @@ static void test_a_held_out_loss_that_is_not_finite_ends_the_run(void **state) {
   world_close(&world);
 }
 
+static bool stop_in_last_step(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)context;
+  if (!handled && strcmp(method, "Run") == 0 && stage->step.applied == 1) {
+    bl_driver_stop(world.driver);
+    if (stage->writing != NULL) { // the checkpoint of step 1
+      fake_stage_finish_write(stage);
+    }
+  }
+  return false;
+}
+
+static void run_and_stop_in_last_step(void) {
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 1;
+    world.stages[i].hook = stop_in_last_step;
+  }
+  world_start_driver(&world);
+  world_wait_end(&world);
+}
+
+// The same if the run is asked to stop in its last step: all steps are done, and held-out data tell.
+static void test_a_stop_in_the_last_step_keeps_the_order(void **state) {
+  (void)state;
+  open_world(2, 1);
+  world.stages[0].nonfinite_validation = world.stages[1].nonfinite_validation = true;
+  run_and_stop_in_last_step();
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  bl_driver_destroy(world.driver);
+  world.driver = NULL;
+  assert_string_equal(listing(), "step-000001 ");
+  world_close(&world);
+}
+
+static void test_a_stop_in_the_last_step_hides_no_failure(void **state) {
+  (void)state;
+  open_world(2, 0);
+  world.stages[0].write_fails = true;
+  run_and_stop_in_last_step();
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_EXHAUSTED));
+  assert_non_null(strstr(world.error, "could not be saved"));
+  world_close(&world);
+}
+
 static bool both_write(driver_world_t *self) {
   return self->stages[0].writing != NULL && self->stages[1].writing != NULL;
 }
@@ -287,6 +330,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_earlier_weights_are_kept, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_death_keeps_what_is_written, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_held_out_loss_that_is_not_finite_ends_the_run, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_a_stop_in_the_last_step_keeps_the_order, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_a_stop_in_the_last_step_hides_no_failure, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_ends_leaves_nothing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_dead_stage_ends_it, make_folder, remove_folder),
   };

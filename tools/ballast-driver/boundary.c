@@ -213,23 +213,23 @@ void bl__boundary(bl_driver_t *driver) {
     return;
   }
   // Held-out data come first: a checkpoint of weights with which their loss is not finite must replace no other.
-  if (!driver->control.stopping && validation_is_due(driver) && next_pending_work(driver)) {
+  const bool stops_early = driver->control.stopping && !all_steps_done(driver);
+  if (!stops_early && validation_is_due(driver) && next_pending_work(driver)) {
     return;
   }
   if (bl__save_boundary(driver)) {
     return;
   }
-  if (driver->control.stopping && !(all_steps_done(driver) && validation_is_due(driver))) {
-    if (bl__save_is_busy(driver)) {
-      return;
+  if (stops_early) {
+    if (!bl__save_is_busy(driver)) {
+      bl__driver_leave(driver, 130);
     }
-    bl__driver_leave(driver, all_steps_done(driver) ? 0 : 130);
     return;
   }
   if (next_pending_work(driver)) {
     return;
   }
-  if (all_steps_done(driver) && driver->state == BL__RUN_STEPS) {
+  if (all_steps_done(driver) && (driver->state == BL__RUN_STEPS || driver->control.stopping)) {
     if (bl__save_is_busy(driver)) {
       return;
     }
@@ -241,7 +241,7 @@ void bl__boundary(bl_driver_t *driver) {
     }
     driver->state = BL__RUN_FINISHED;
     bl__driver_set_phase(driver, "finished", "", 0);
-    if (!driver->options.linger) {
+    if (!driver->options.linger || driver->control.stopping) {
       bl__driver_leave(driver, 0);
       return;
     }
