@@ -292,6 +292,51 @@ static bool both_write(driver_world_t *self) {
   return self->stages[0].writing != NULL && self->stages[1].writing != NULL;
 }
 
+static bool hold_only_step_3(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)method;
+  (void)handled;
+  (void)context;
+  stage->run_ms = stage->step.applied == 2 ? 10 * WORLD_LIMIT_MS : 0;
+  return false;
+}
+
+static bool both_run_and_write(driver_world_t *self) {
+  return both_write(self) && self->stages[0].running_count > 0 && self->stages[1].running_count > 0;
+}
+
+static uint64_t saved_step;
+
+static void saved(uint64_t step, const char *path, const bl_error_t *err, void *context) {
+  (void)path;
+  (void)context;
+  assert_int_equal(err->status, BL_OK);
+  saved_step = step;
+}
+
+// One is requested in step 3, while that of step 2 is being written.
+static void test_a_request_gets_no_earlier_checkpoint(void **state) {
+  (void)state;
+  open_world(6, 2);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 10 * WORLD_LIMIT_MS;
+    world.stages[i].hook = hold_only_step_3;
+  }
+  world_start_driver(&world);
+  world_wait(&world, both_run_and_write);
+  bl_error_t err;
+  saved_step = 0;
+  assert_int_equal(bl_driver_checkpoint(world.driver, saved, NULL, &err), BL_OK);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 1;
+    fake_stage_finish_write(&world.stages[i]);
+    bl_timer_start(world.stages[i].timer, 1, 0);
+  }
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  assert_int_equal(saved_step, 3);
+  world_close(&world);
+}
+
 static void test_a_driver_that_ends_leaves_nothing(void **state) {
   (void)state;
   open_world(2, 0);
@@ -332,6 +377,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_held_out_loss_that_is_not_finite_ends_the_run, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_stop_in_the_last_step_keeps_the_order, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_stop_in_the_last_step_hides_no_failure, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_a_request_gets_no_earlier_checkpoint, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_ends_leaves_nothing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_dead_stage_ends_it, make_folder, remove_folder),
   };

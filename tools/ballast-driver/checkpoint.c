@@ -116,19 +116,25 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
 
 // ---- the end of a checkpoint ----------------------------------------------------------------------------------------
 
-static void tell_waits(bl_driver_t *driver, const char *path, const bl_error_t *err) {
+// `all`: also those whose checkpoint has not begun.
+static void tell_waits(bl_driver_t *driver, bool all, const char *path, const bl_error_t *err) {
   bl__save_wait_t *waits = driver->save.waits;
   driver->save.waits = NULL;
   while (waits != NULL) {
     bl__save_wait_t *wait = waits;
     waits = wait->next;
+    if (!all && !wait->begun) {
+      wait->next = driver->save.waits;
+      driver->save.waits = wait;
+      continue;
+    }
     wait->done(driver->save.tried, path, err, wait->context);
     free(wait);
   }
 }
 
 void bl__save_end_waits(bl_driver_t *driver, const bl_error_t *err) {
-  tell_waits(driver, "", err);
+  tell_waits(driver, true, "", err);
 }
 
 static void end(bl_driver_t *driver, const bl_error_t *err) {
@@ -155,7 +161,7 @@ static void end(bl_driver_t *driver, const bl_error_t *err) {
   save->err = *err;
   bl_error_clear(&save->failure);
   driver->options.observer.changed(driver->options.observer.context);
-  tell_waits(driver, event.folder, err);
+  tell_waits(driver, false, event.folder, err);
 }
 
 static void commit_work(bl_task_t *task) {
@@ -497,6 +503,9 @@ static void begin(bl_driver_t *driver) {
   save->number++;
   save->began_ns = bl_clock_now_ns();
   save->stopped_ns = 0;
+  for (bl__save_wait_t *wait = save->waits; wait != NULL; wait = wait->next) {
+    wait->begun = true;
+  }
   bl_checkpoint_claim_t *claim = driver->options.claim;
   // Until now an older driver may have held the folder.
   if ((claim != NULL && bl_checkpoint_claim_take(claim, driver->options.job, &err) != BL_OK) ||
@@ -513,7 +522,7 @@ bool bl__save_boundary(bl_driver_t *driver) {
     return true;
   }
   if (save->waits != NULL && save->tried == driver->step.applied && save->err.status == BL_OK) {
-    tell_waits(driver, save->path, &save->err); // already saved
+    tell_waits(driver, true, save->path, &save->err); // already saved
   }
   if (!is_due(driver)) {
     return false;

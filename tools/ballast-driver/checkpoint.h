@@ -42,6 +42,7 @@ typedef struct bl__save_part {
 
 typedef struct bl__save_wait {
   struct bl__save_wait *next;
+  bool begun; // the checkpoint that it waits for
   bl_driver_saved_fn done;
   void *context;
 } bl__save_wait_t;
