@@ -173,7 +173,7 @@ bl_stage_decision_t bl_saver_write(bl_saver_t *saver, const bl_saver_request_t *
   }
   bool same = strcmp(saver->folder, request->folder) == 0;
   if (saver->writing) {
-    return same ? BL_STAGE_WAIT : refuse(err, BL_EXHAUSTED, "the copy is still being written to another folder");
+    return same ? BL_STAGE_WAIT : refuse(err, BL_UNAVAILABLE, "the copy is still being written to another folder");
   }
   return saver->written && same ? BL_STAGE_ANSWER : begin(saver, request, err);
 }

@@ -45,7 +45,8 @@ typedef struct bl_saver_request {
   const char *names[2]; // by bl_checkpoint_shard_kind_t
 } bl_saver_request_t;
 // Strings are copied. ANSWER: it is on disk. REFUSE with BL_PRECONDITION: there is no copy of this step; with
-// BL_EXHAUSTED: the copy is being written to another folder; with BL_INVALID: a name is not a plain file name.
+// BL_UNAVAILABLE: the copy is still being written to another folder, for a driver that has gone: ask again
+// (BL_EXHAUSTED is what a full disk gives); with BL_INVALID: a name is not a plain file name.
 bl_stage_decision_t bl_saver_write(bl_saver_t *saver, const bl_saver_request_t *request, bl_error_t *err);
 
 typedef struct bl_saver_file {

@@ -350,6 +350,30 @@ static void test_a_driver_that_ends_leaves_nothing(void **state) {
   world_close(&world);
 }
 
+static bool both_are_asked_again(driver_world_t *self) {
+  return self->ended || (self->stages[0].refused_writes > 1 && self->stages[1].refused_writes > 1);
+}
+
+// The last checkpoint is the next driver's to finish, however long stages still write for the one before.
+static void test_a_driver_that_dies_while_it_is_written(void **state) {
+  (void)state;
+  open_world(2, 0);
+  world.stages[0].write_ms = world.stages[1].write_ms = 10 * WORLD_LIMIT_MS;
+  world_start_driver(&world);
+  world_wait(&world, both_write);
+  world_kill_driver(&world);
+  world_start_driver(&world);
+  world_wait(&world, both_are_asked_again);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].write_ms = 1;
+    fake_stage_finish_write(&world.stages[i]);
+  }
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  assert_string_equal(listing(), "step-000002 ");
+  world_close(&world);
+}
+
 static void test_a_dead_stage_ends_it(void **state) {
   (void)state;
   open_world(2, 0);
@@ -379,6 +403,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_stop_in_the_last_step_hides_no_failure, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_request_gets_no_earlier_checkpoint, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_ends_leaves_nothing, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_a_driver_that_dies_while_it_is_written, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_dead_stage_ends_it, make_folder, remove_folder),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -484,6 +484,11 @@ void fake_stage_finish_write(fake_stage_t *stage) {
 static void on_write_snapshot(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   fake_stage_t *stage = context;
   const Ballast__V1__WriteSnapshotRequest *request = (const Ballast__V1__WriteSnapshotRequest *)input;
+  if (stage->writing != NULL && strcmp(stage->folder, request->folder) != 0) { // for a driver that has gone
+    stage->refused_writes++;
+    bl_rpc_call_finish(call, BL_UNAVAILABLE, "still being written to another folder");
+    return;
+  }
   stage->writes++;
   if (stage->write_fails) {
     bl_rpc_call_finish(call, stage->write_status == BL_OK ? BL_EXHAUSTED : stage->write_status,

@@ -50,10 +50,11 @@ struct fake_stage {
   uint64_t write_ms;         // how long writing it takes
 
   // Checkpoints.
-  unsigned writes;       // that have begun
-  unsigned whole_writes; // that ended with everything still in the folder
-  char folder[PATH_MAX]; // of the last one
-  char names[2][64];     // of the files
+  unsigned writes;         // that have begun
+  unsigned refused_writes; // because another one was not over
+  unsigned whole_writes;   // that ended with everything still in the folder
+  char folder[PATH_MAX];   // of the last one
+  char names[2][64];       // of the files
   bl_rpc_call_t *writing;
 
   bl_timer_t *timer, *writer;
