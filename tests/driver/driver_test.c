@@ -255,6 +255,58 @@ static void test_traces_are_of_the_last_step_not_of_the_validation_after_it(void
   world_close(&world);
 }
 
+static bool both_run(driver_world_t *self) {
+  return self->stages[0].running_count > 0 && self->stages[1].running_count > 0;
+}
+
+static bool both_hold_traces(driver_world_t *self) {
+  return self->stages[0].tracing != NULL && self->stages[1].tracing != NULL;
+}
+
+static bool step_2_told(driver_world_t *self) {
+  return self->steps[2].times > 0;
+}
+
+static uint64_t traced_step;
+
+static void note_traced_step(const bl_stage_trace_t *traces, size_t stages, const bl_error_t *err, void *context) {
+  (void)context;
+  assert_int_equal(err->status, BL_OK);
+  traced_stages = stages;
+  traced_step = traces[0].records[0].item.start_ns;
+}
+
+// Whoever asked for those of step 1 has gone, and step 2 ran before they came.
+static void test_traces_that_come_late_are_not_those_of_the_next_step(void **state) {
+  (void)state;
+  world_open(&world, 2, "validate_every: 0");
+  world.linger = true;
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].holds_traces = true;
+    world.stages[i].run_ms = 10 * WORLD_LIMIT_MS;
+  }
+  traced_stages = 0;
+  int context;
+  world_start_driver(&world);
+  world_wait(&world, both_run);
+  bl_driver_trace(world.driver, traced, &context);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].run_ms = 0;
+    bl_timer_start(world.stages[i].timer, 1, 0);
+  }
+  world_wait(&world, both_hold_traces);
+  bl_driver_trace_cancel(world.driver, &context);
+  world_wait(&world, step_2_told);
+  bl_driver_trace(world.driver, note_traced_step, NULL);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].holds_traces = false;
+    fake_stage_send_trace(&world.stages[i]);
+  }
+  world_wait(&world, is_traced);
+  assert_int_equal(traced_step, 2);
+  world_close(&world);
+}
+
 // ---- ends -----------------------------------------------------------------------------------------------------------
 
 static void assert_told(const char *part) {
@@ -722,6 +774,7 @@ int main(void) {
       cmocka_unit_test(test_a_failed_attempt_at_a_token_is_run_again),
       cmocka_unit_test(test_a_run_that_continues_ends_the_text),
       cmocka_unit_test(test_traces_are_of_the_last_step_not_of_the_validation_after_it),
+      cmocka_unit_test(test_traces_that_come_late_are_not_those_of_the_next_step),
       cmocka_unit_test(test_a_dead_stage_ends_the_run),
       cmocka_unit_test(test_a_restarted_stage_ends_the_run),
       cmocka_unit_test(test_a_stage_restarted_in_setup_ends_the_run),

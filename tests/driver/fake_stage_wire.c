@@ -414,23 +414,33 @@ static void on_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void *co
   bl_rpc_call_reply(call, &output.base);
 }
 
-// Two events that say which run they are of.
-static void on_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
-  (void)input;
-  const fake_stage_t *stage = context;
+// Two events that say which run they are of, the step by their start.
+void fake_stage_send_trace(fake_stage_t *stage) {
   Ballast__V1__TraceEvent events[2], *pointers[2];
   char names[2][16];
   for (int i = 0; i < 2; i++) {
     snprintf(names[i], sizeof names[i], "%u%c%d", stage->index, i == 0 ? 'F' : 'B', (int)stage->step.run.kind);
     events[i] = (Ballast__V1__TraceEvent)BALLAST__V1__TRACE_EVENT__INIT;
     events[i].name = names[i];
+    events[i].start_ns = stage->traced_step;
     pointers[i] = &events[i];
   }
   Ballast__V1__StageTraceResponse output = BALLAST__V1__STAGE_TRACE_RESPONSE__INIT;
   output.events = pointers;
   output.n_events = 2;
-  (void)!bl_rpc_call_send(call, &output.base, NULL, NULL);
-  bl_rpc_call_finish(call, BL_OK, "");
+  (void)!bl_rpc_call_send(stage->tracing, &output.base, NULL, NULL);
+  bl_rpc_call_finish(stage->tracing, BL_OK, "");
+  stage->tracing = NULL;
+}
+
+static void on_trace(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
+  (void)input;
+  fake_stage_t *stage = context;
+  stage->tracing = call;
+  stage->traced_step = stage->step.applied;
+  if (!stage->holds_traces) {
+    fake_stage_send_trace(stage);
+  }
 }
 
 // ---- checkpoints ---------------------------------------------------------------------------------------------------
@@ -563,6 +573,10 @@ void fake_stage_kill(fake_stage_t *stage) {
   if (stage->writing != NULL) {
     bl_rpc_call_finish(stage->writing, BL_UNAVAILABLE, "killed");
     stage->writing = NULL;
+  }
+  if (stage->tracing != NULL) {
+    bl_rpc_call_finish(stage->tracing, BL_UNAVAILABLE, "killed");
+    stage->tracing = NULL;
   }
   for (size_t i = 0; i < stage->running_count; i++) {
     bl_rpc_call_finish(stage->running[i], BL_UNAVAILABLE, "killed");

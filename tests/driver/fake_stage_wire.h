@@ -49,6 +49,11 @@ struct fake_stage {
   bool nonfinite_validation; // the losses of held-out data
   uint64_t write_ms;         // how long writing it takes
 
+  // Traces.
+  bool holds_traces;      // until fake_stage_send_trace
+  bl_rpc_call_t *tracing; // the call that is held
+  uint64_t traced_step;
+
   // Checkpoints.
   unsigned writes;         // that have begun
   unsigned refused_writes; // because another one was not over
@@ -71,6 +76,8 @@ void fake_stage_start(fake_stage_t *stage, bl_rpc_t *rpc, const bl_training_t *t
                       const char *address);
 // Ends as a process that is killed: connections break, nothing is answered. Runs the loop until it is so.
 void fake_stage_kill(fake_stage_t *stage);
+// Sends the trace that is held.
+void fake_stage_send_trace(fake_stage_t *stage);
 // Ends what it writes now, before `write_ms` are over.
 void fake_stage_finish_write(fake_stage_t *stage);
 

@@ -43,7 +43,6 @@ static void collected(const bl_stage_answer_t *answer, void *context) {
     trace->records[i].item.name = trace->records[i].name;
   }
   if (--driver->tracing.open == 0 && driver->state < BL__RUN_STOPPING) {
-    driver->tracing.step = driver->step.applied;
     bl__driver_pump(driver);
   }
 }
@@ -58,6 +57,7 @@ bool bl__traces_ready(bl_driver_t *driver) {
     return true;
   }
   driver->tracing.open = driver->stage_count;
+  driver->tracing.step = driver->step.applied;
   for (size_t i = 0; i < driver->stage_count; i++) {
     driver->tracing.stages[i].count = 0;
     bl_stage_client_trace(driver->stages[i].client, keep, collected, &driver->stages[i]);

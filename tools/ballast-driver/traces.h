@@ -9,7 +9,7 @@
 
 typedef struct bl__tracing {
   bl_stage_trace_t *stages; // [stage_count]
-  uint64_t step;            // to which they belong
+  uint64_t step;            // to which they belong; another one may have run before they arrive
   size_t open;              // answers that have not arrived yet
   struct bl__trace_wait *waits;
 } bl__tracing_t;
