@@ -159,7 +159,7 @@ static bl_status_t check_run(const bl_stage_t *stage, const bl_stage_run_request
 
 bl_stage_decision_t bl_stage_run(bl_stage_t *stage, bl_driver_id_t driver, const bl_stage_run_request_t *request,
                                  bl_error_t *err) {
-  bl__stage_driven(stage);
+  bl_stage_driven(stage);
   // An older driver receives that refusal first: it must end, not repair the stage.
   if (bl_stage_check(stage, driver, err) == BL_STAGE_REFUSE || check_run(stage, request, err) != BL_OK) {
     return BL_STAGE_REFUSE;
@@ -214,7 +214,7 @@ static void commit_done(bl_task_t *task) {
 
 bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, const bl_commit_t *commit,
                                     bl_error_t *err) {
-  bl__stage_driven(stage);
+  bl_stage_driven(stage);
   const uint64_t before = stage->step.applied;
   bl_stage_decision_t decision = bl_stage_step_commit(&stage->step, driver, commit, err);
   bl_vote_t *spare = stage->commit_vote;
@@ -232,7 +232,7 @@ bl_stage_decision_t bl_stage_commit(bl_stage_t *stage, bl_driver_id_t driver, co
 
 bl_stage_decision_t bl_stage_abort(bl_stage_t *stage, bl_driver_id_t driver, uint64_t next, uint64_t attempt,
                                    bl_error_t *err) {
-  bl__stage_driven(stage);
+  bl_stage_driven(stage);
   bool dropped;
   bl_stage_decision_t decision = bl_stage_step_abort(&stage->step, driver, next, attempt, &dropped, err);
   if (decision == BL_STAGE_BEGIN && stage->step.phase == BL_STAGE_UNDOING) {

@@ -136,7 +136,7 @@ void bl__plans_init(bl_stage_t *stage) {
 
 bl_stage_decision_t bl_stage_prepare(bl_stage_t *stage, bl_driver_id_t driver, const bl_executor_plan_request_t *plan,
                                      bl_error_t *err) {
-  bl__stage_driven(stage);
+  bl_stage_driven(stage);
   uint64_t replaces = 0;
   bl_plan_record_t record = {
       .version = plan->version, .digest = plan->digest, .policy = plan->policy, .follows = plan->follows};

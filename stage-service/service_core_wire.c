@@ -8,5 +8,6 @@ bl_driver_id_t bl__service_identity(const Ballast__V1__DriverIdentity *driver) {
 void bl__service_driver_seen(bl_service_t *self, const Ballast__V1__DriverIdentity *driver) {
   if (driver != NULL && bl_driver_id_equal(bl__service_identity(driver), bl_stage_step(self->stage)->driver)) {
     bl_current_driver_seen(&self->current_driver);
+    bl_stage_driven(self->stage);
   }
 }

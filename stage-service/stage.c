@@ -126,7 +126,7 @@ void bl_stage_destroy(bl_stage_t *stage) {
 // ---- drivers
 
 bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run) {
-  bl__stage_driven(stage);
+  bl_stage_driven(stage);
   bool news = !bl_driver_id_equal(stage->step.driver, driver);
   bool accepted = bl_stage_step_takeover(&stage->step, driver);
   if (accepted && news) {

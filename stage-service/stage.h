@@ -60,6 +60,9 @@ BL_MUST_USE bl_status_t bl_stage_create(bl_loop_t *loop, const bl_stage_options_
 // Interrupts the running work and waits for it. No observer function is called any more. NULL is fine.
 void bl_stage_destroy(bl_stage_t *stage);
 
+// Notes a call of the driver. The functions below do; call it for others, because a driver may be held between two
+// steps, or wait with a commit, and then asks for no more than the state.
+void bl_stage_driven(bl_stage_t *stage);
 bool bl_stage_takeover(bl_stage_t *stage, bl_driver_id_t driver, const char *run);
 bl_stage_decision_t bl_stage_check(const bl_stage_t *stage, bl_driver_id_t driver, bl_error_t *err);
 typedef struct bl_stage_configuration {

@@ -6,6 +6,6 @@ bl_stage_decision_t bl__stage_refuse(bl_error_t *err, bl_status_t status, const 
   return BL_STAGE_REFUSE;
 }
 
-void bl__stage_driven(bl_stage_t *stage) {
+void bl_stage_driven(bl_stage_t *stage) {
   stage->driven_ms = bl_loop_now_ms(stage->loop);
 }

@@ -87,8 +87,6 @@ struct bl_stage {
 
 // stage_core.c
 bl_stage_decision_t bl__stage_refuse(bl_error_t *err, bl_status_t status, const char *text);
-// Notes a request of a driver.
-void bl__stage_driven(bl_stage_t *stage);
 
 // configuration.c
 void bl__configuration_init(bl_stage_t *stage);

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 
 from ballast import (CTL, GOLDEN, Service, environment, losses, on, run_job, scratch, small_inline, stages, wait_until,
                      write_job)
@@ -57,6 +58,10 @@ def main():
                                        stderr=subprocess.DEVNULL)
             wait_until(lambda: os.path.exists(long) and os.path.getsize(long) > 0, 60, "no step")
             wait_until(lambda: leases(folder, lenders[3]), 60, "no slots while it runs")
+            process.send_signal(signal.SIGSTOP)  # its driver waits for it with the next commit, and calls for status alone
+            time.sleep(3)  # longer than --rest
+            assert leases(folder, lenders[3]), "stages whose driver waits let their slots go"
+            process.send_signal(signal.SIGCONT)
             process.kill()
             process.wait()
             wait_until(lambda: not leases(folder, lenders[3]), 60, "stages without a driver keep their slots")
