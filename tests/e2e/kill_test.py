@@ -124,9 +124,12 @@ def ballastctl_is_killed(folder, job, shared):
     keep = ("--set", f"checkpoint.folder={os.path.join(folder, 'killed')}")
     run, pids = start(folder, job, *keep)
     services, driver = of(pids, "stage-service"), of(pids, "ballast-driver")
+    log = os.readlink(f"/proc/{driver[0]}/fd/2")
     run.kill()
     wait_until(lambda: not any(alive(pid) for pid in services), 60, "stages outlive a killed ballastctl")
-    wait_until(lambda: not any(alive(pid) for pid in driver), 2, "the driver outlives its stages, and keeps the folder")
+    wait_until(lambda: not any(alive(pid) for pid in driver), 60, "the driver outlives a killed ballastctl")
+    with open(log) as file:  # at once: it does not first find out that its stages are gone, and keep the folder until then
+        assert "ending: the process that started this one is gone, and with it the stages" in file.read()
     wait_until(lambda: not any(alive(pid) for pid in pids), 60, "children outlive a killed ballastctl")
     assert not shared_memory_files() - shared
     run_job(folder, job, "--local", *keep, "--steps", "1")
