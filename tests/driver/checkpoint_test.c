@@ -374,6 +374,29 @@ static void test_a_driver_that_dies_while_it_is_written(void **state) {
   world_close(&world);
 }
 
+static bool is_finished(driver_world_t *self) {
+  return strcmp(self->phase, "finished") == 0;
+}
+
+// Nor is it needed again when the disk is full by then.
+static void test_the_next_driver_saves_no_step_again(void **state) {
+  (void)state;
+  open_world(2, 0);
+  world.linger = true;
+  world.stages[0].write_ms = world.stages[1].write_ms = 1;
+  world_start_driver(&world);
+  world_wait(&world, is_finished);
+  world_kill_driver(&world);
+  world.stages[0].write_fails = true;
+  world.linger = false;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 0);
+  assert_int_equal(world.stages[0].writes, 1);
+  assert_string_equal(listing(), "step-000002 ");
+  world_close(&world);
+}
+
 static void test_a_dead_stage_ends_it(void **state) {
   (void)state;
   open_world(2, 0);
@@ -404,6 +427,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_a_request_gets_no_earlier_checkpoint, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_ends_leaves_nothing, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_driver_that_dies_while_it_is_written, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_the_next_driver_saves_no_step_again, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_dead_stage_ends_it, make_folder, remove_folder),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -101,7 +101,14 @@ bl_status_t bl__save_enter(bl_driver_t *driver, bl_error_t *err) {
     bl_log(BL_LOG_WARNING, "%s: removed %zu checkpoint%s that %s never finished", folder, count, bl_plural(count),
            count == 1 ? "was" : "were");
   }
-  if (!driver->setup.anew || driver->step.applied > 0) {
+  if (!driver->setup.anew) { // the driver before may have saved the step that stages hold
+    uint64_t newest;
+    if (bl_checkpoint_folder_newest(folder, save->path, &newest, &fault) == BL_OK && newest == driver->step.applied) {
+      save->tried = newest;
+    }
+    return BL_OK;
+  }
+  if (driver->step.applied > 0) {
     return BL_OK;
   }
   char aside[PATH_MAX];

@@ -51,7 +51,7 @@ typedef struct bl__save {
   bl__save_phase_t phase;
   uint64_t step;      // of the current checkpoint
   uint64_t number;    // distinguishes its answers from those to earlier ones
-  uint64_t tried;     // step of the last one that ended, or from which the run began
+  uint64_t tried;     // step of the last one that ended, or from which the run began, or that was there already
   bl_error_t err;     // of that one
   bl_error_t failure; // of the current one: the first stage that failed
   char partial[PATH_MAX], path[PATH_MAX];
