@@ -25,6 +25,7 @@ GOLDEN = os.path.join(ROOT, "tests", "golden")
 LATE = os.path.join(BUILD, "tests", "late")  # modules of a device that is not there
 ON_DEVICE = ("--set", "pipeline.device=cuda")
 LONG = os.environ.get("BALLAST_TEST_LONG") == "1"  # sweeps that only ./ballast soak makes as a whole
+LONGEST_S = 12  # until a run that has lost a rank has ended: 10, and 2 for a machine that is busy with other tests
 
 
 def skip(reason):

@@ -15,12 +15,11 @@ import signal
 import subprocess
 import time
 
-from ballast import (CTL, Run, assert_nothing_left, descendants, environment, run_job, scratch, seed, shared_memory_files,
-                     small_inline, write_job)
+from ballast import (CTL, LONGEST_S, Run, assert_nothing_left, descendants, environment, run_job, scratch, seed,
+                     shared_memory_files, small_inline, write_job)
 from phases import PHASES, phase_of, took
 
 NUMBERS = [signal.SIGKILL, signal.SIGSTOP]
-LONGEST_S = 10
 AFTER = 3  # steps after the last disturbance
 
 

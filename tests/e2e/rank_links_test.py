@@ -13,11 +13,10 @@ import os
 import subprocess
 import time
 
-from ballast import CTL, Run, Service, environment, run_job, scratch, seed, small_inline, write_job
+from ballast import CTL, LONGEST_S, Run, Service, environment, run_job, scratch, seed, small_inline, write_job
 from hosts import Hosts
 from phases import PHASES, phase_of, took
 
-LONGEST_S = 10
 AFTER = 3  # steps after the last disturbance
 RANKS, STAGE_PORT, DRIVER_PORT = 4, 7700, 7600
 

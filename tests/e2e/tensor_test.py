@@ -10,10 +10,10 @@ import signal
 import struct
 import time
 
-from ballast import (CTL, GOLDEN, LONG, Run, assert_nothing_left, descendants, environment, losses, run_job, scratch, seed,
-                     served, shared_memory_files, small_inline, state_of, write_job)
+from ballast import (CTL, GOLDEN, LONG, LONGEST_S, Run, assert_nothing_left, descendants, environment, losses, run_job, scratch,
+                     seed, served, shared_memory_files, small_inline, state_of, write_job)
 
-PARTS, LAYERS, LONGEST_S = 4, 8, 10
+PARTS, LAYERS = 4, 8
 MODELS = {
     "gpt2": {"init": None, "family": "gpt2", "layers": LAYERS, "hidden": 40, "heads": 4, "vocab": 301, "seq": 20},
     "llama": {"init": None, "family": "llama", "layers": LAYERS, "hidden": 32, "heads": 8, "kv_heads": 4, "ffn": 52,
