@@ -146,14 +146,15 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
   return BL_OK;
 }
 
-// Returns the number of tokens of one file to train on if `held` tokens of its end are held out.
-static uint64_t kept_tokens(const bl_dataset_file_t *file, uint64_t count, uint64_t held) {
+// Returns the number of tokens of one file to train on if `held` tokens of its end are held out. `first`: there are no
+// training data before the file.
+static uint64_t kept_tokens(const bl_dataset_file_t *file, uint64_t count, uint64_t held, bool first) {
   const uint64_t kept = count - held;
   if (file->documents.bounds == 0 || held == 0) {
     return kept;
   }
   const uint64_t document = bl_megatron_document_start(&file->documents, kept);
-  return document > 0 ? document : kept;
+  return document > 0 || !first ? document : kept;
 }
 
 // Cuts the end off parts [first, first + count), one source, and appends it to the held-out parts.
@@ -171,8 +172,8 @@ static void hold_out(bl_dataset_t *dataset, size_t first, size_t count, double f
   }
   for (size_t i = cut; i < first + count; i++) {
     bl_token_part_t *part = &dataset->parts[i], *end = &dataset->parts[*part_count];
-    const uint64_t kept =
-        i == cut ? kept_tokens(&dataset->files[dataset->part_files[i]], part->count, held - behind) : 0;
+    const bl_dataset_file_t *file = &dataset->files[dataset->part_files[i]];
+    const uint64_t kept = i == cut ? kept_tokens(file, part->count, held - behind, cut == first) : 0;
     *end = *part;
     end->bytes = part->bytes + kept * part->width;
     end->offset_bytes += kept * part->width;

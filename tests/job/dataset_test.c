@@ -211,6 +211,26 @@ static void megatron_files_are_read_by_any_of_their_names(void **state) {
   assert_non_null(strstr(err.text, "m.bin: byte 460: token 230 is not below model.vocab"));
 }
 
+// The cut falls into the first document of the last file. Only without files before it does that document stay cut.
+static void no_document_is_on_both_sides(void **state) {
+  (void)state;
+  write_megatron(500);
+  bl_model_t small = model;
+  small.seq = 8;
+  bl_dataset_t dataset;
+  open_or_fail(&dataset, &small,
+               sets_of("data.format=megatron\ndata.train=[%s/m, %s/m]\ndata.validation=0.45", folder, folder));
+  assert_int_equal(dataset.train.count, 250);
+  assert_int_equal(dataset.validation.count, 250);
+  bl_dataset_close(&dataset);
+  open_or_fail(&dataset, &small,
+               sets_of("data.format=megatron\ndata.train=[%s/m, %s/m]\ndata.validation=0.96\ndata.weights=[1, 1]",
+                       folder, folder));
+  assert_int_equal(dataset.train.count, 2 * 10);
+  assert_int_equal(dataset.validation.count, 2 * 240);
+  bl_dataset_close(&dataset);
+}
+
 static void refuses(const bl_model_t *of, const char *sets, bl_status_t expected, const char *message) {
   bl_error_t err = {0};
   bl_dataset_t dataset;
@@ -371,6 +391,7 @@ int main(void) {
       cmocka_unit_test(weights_mix_files),
       cmocka_unit_test(mixed_files_are_shuffled_by_epochs),
       cmocka_unit_test(megatron_files_are_read_by_any_of_their_names),
+      cmocka_unit_test(no_document_is_on_both_sides),
       cmocka_unit_test(bad_mixtures_and_indices_are_refused),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
