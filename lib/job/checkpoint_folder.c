@@ -178,8 +178,12 @@ static bl_status_t sync_folder(const char *folder, bl_error_t *err) {
   return status;
 }
 
-// Deletes a folder of plain files.
+// Deletes a folder of plain files. Of a link to one it deletes the link alone: the files are of somebody else.
 static bl_status_t delete_folder(const char *path, bl_error_t *err) {
+  struct stat info;
+  if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+    return unlink(path) == 0 ? BL_OK : fail(err, "delete", path);
+  }
   DIR *stream = opendir(path);
   if (stream == NULL) {
     return fail(err, "open the folder", path);
