@@ -126,6 +126,7 @@ static bl_stage_decision_t refuse(bl_error_t *err, bl_status_t status, const cha
 
 bl_stage_decision_t bl_saver_copy(bl_saver_t *saver, bl_snapshot_t *snapshot, uint64_t step, bl_error_t *err) {
   if (saver->step == step && step != 0) {
+    saver->written = false; // a driver whose checkpoint failed on another stage has deleted the files of all
     return saver->copying ? BL_STAGE_WAIT : BL_STAGE_ANSWER;
   }
   if (bl_saver_is_busy(saver)) {

@@ -36,7 +36,8 @@ bool bl_saver_is_busy(const bl_saver_t *saver);
 // Drops copy and results. Not while busy.
 void bl_saver_forget(bl_saver_t *saver);
 
-// ANSWER: the copy of this step exists. REFUSE with BL_EXHAUSTED: another one is still being written.
+// ANSWER: the copy of this step exists; the next bl_saver_write writes it once more. REFUSE with BL_EXHAUSTED: another
+// one is still being written.
 bl_stage_decision_t bl_saver_copy(bl_saver_t *saver, bl_snapshot_t *snapshot, uint64_t step, bl_error_t *err);
 
 typedef struct bl_saver_request {
