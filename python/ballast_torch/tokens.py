@@ -243,7 +243,7 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
         tokenizer: of the package tokenizers.
         name: of the files without .bin and .idx; those that are there are replaced, when all is well.
         eod: the number of a token to end each document; then an empty document has this one.
-        vocab: of the model that reads them: a token that is not below is refused.
+        vocab: of the model that reads them: a token that is not below is refused, and so is such an eod.
 
     Returns:
         The writer: `.tokens`, `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
@@ -252,6 +252,9 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
         Refused: what is wrong with a file, with its name and line.
         OSError: a file cannot be read or written.
     """
+    if vocab is not None and eod is not None and eod >= vocab:
+        raise Refused(f"token {tokenizer.id_to_token(eod)!r} that ends documents has number {eod}, the model's vocab_size is "
+                      f"{vocab}; name another: --append-eod TOKEN, or --no-eod")
     writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535)
     encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
     try:

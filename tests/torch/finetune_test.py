@@ -62,6 +62,11 @@ def mistakes(folder, model):
         else:  # the first of a list; where config.json says none that there is, tokenizer_config.json
             assert tokens.main(["--model", other, "--to", f"{folder}/ends", good]) == 0
             assert read_back(f"{folder}/ends")[0][0][-1] == 0
+    last = max(transformers.AutoTokenizer.from_pretrained(model).get_vocab().values())
+    with open(f"{other}/config.json", "w") as file:
+        json.dump({**config, "vocab_size": last}, file)
+    refused(f"that ends documents has number {last}, the model's vocab_size is {last}", "--model", other, "--to",
+            f"{folder}/bad", "--append-eod", str(last), good)
     os.remove(f"{other}/tokenizer_config.json")
     with open(f"{other}/config.json", "w") as file:
         json.dump({**config, "eos_token_id": None}, file)
