@@ -54,6 +54,7 @@ void bl__session_fail_with(bl__session_t *session, const bl_error_t *err) {
 
 void bl__session_wait_for_cause(bl__session_t *session, int exit_code, const char *why) {
   session->failing = true;
+  session->guessing = false;
   session->exit_code = exit_code;
   snprintf(session->failure, sizeof session->failure, "%s", why);
   bl_timer_start(session->cause_timer, CAUSE_MS, 0);
@@ -192,12 +193,19 @@ static void tell_wait(const char *text, void *context) {
 
 static void on_phase(const bl_ctl_phase_t *phase, void *context) {
   bl__session_t *session = context;
+  const bool failed = strcmp(phase->phase, "failed") == 0;
+  if (failed && session->stopping && !session->finished) { // the response to our stop request ends the session
+    if (phase->exit_code != bl_status_exit_code(BL_CANCELLED)) {
+      bl__session_say(session, "the run failed before it had stopped: %s", phase->error);
+    }
+    return;
+  }
   if (session->finished || session->ending) {
     return;
   }
   if (strcmp(phase->phase, "finished") == 0) {
     finish(session, phase->exit_code);
-  } else if (strcmp(phase->phase, "failed") == 0) {
+  } else if (failed) {
     int exit_code = phase->exit_code != 0 ? phase->exit_code : bl_status_exit_code(BL_INTERNAL);
     if (session->fleet != NULL && exit_code == bl_status_exit_code(BL_UNAVAILABLE)) {
       bl__session_wait_for_cause(session, exit_code, phase->error);

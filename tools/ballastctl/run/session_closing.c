@@ -12,6 +12,18 @@
 #define COLLECT_MS         60000
 #define SAMPLE_TEMPERATURE 0.8
 
+// A run that was stopped meanwhile collects nothing more: the response to the stop request ends the session.
+static bool is_over(const bl__session_t *session) {
+  return session->ending || session->stopping;
+}
+
+static void miss(bl__session_t *session, const char *what, const char *why) {
+  bl__session_say(session, "no %s: %s", what, why);
+  if (session->exit_code == 0) {
+    session->exit_code = bl_status_exit_code(BL_PARTIAL);
+  }
+}
+
 // ---- sample
 
 // A terminal gets no control characters and no bytes beyond ASCII, because an untrained model draws any byte.
@@ -26,14 +38,13 @@ static void sample_text(const uint8_t *text, size_t text_bytes, void *context) {
 
 static void sample_answered(const bl_error_t *err, void *context) {
   bl__session_t *session = context;
-  if (session->ending) {
+  if (is_over(session)) {
     return;
   }
   fputc('\n', stdout);
   fflush(stdout);
   if (err->status != BL_OK) {
-    bl__session_say(session, "no sample: %s", err->text);
-    session->exit_code = bl_status_exit_code(BL_PARTIAL);
+    miss(session, "sample", err->text);
   }
   bl__session_stop(session);
 }
@@ -56,7 +67,7 @@ static void collect_sample(bl__session_t *session) {
 
 static void timeline_answered(const bl_error_t *err, void *context) {
   bl__session_t *session = context;
-  if (session->ending) {
+  if (is_over(session)) {
     return;
   }
   bl_error_t failure = *err;
@@ -71,8 +82,7 @@ static void timeline_answered(const bl_error_t *err, void *context) {
                                        session->options->timeline, &failure);
   }
   if (status != BL_OK) {
-    bl__session_say(session, "no timeline: %s", failure.text);
-    session->exit_code = bl_status_exit_code(BL_PARTIAL);
+    miss(session, "timeline", failure.text);
   }
   collect_sample(session);
 }
@@ -83,7 +93,15 @@ static void timeline_event(const bl_ctl_trace_event_t *event, void *context) {
 
 static void collect_timeline(bl__session_t *session) {
   bl_error_t err;
-  if (session->options->timeline == NULL) {
+  const bool draws = session->options->timeline != NULL, samples = session->options->sample > 0;
+  if (session->exit_code == bl_status_exit_code(BL_CANCELLED)) { // its driver answers no such calls any more
+    if (draws || samples) {
+      miss(session, draws && samples ? "timeline and no sample" : draws ? "timeline" : "sample", "the run was stopped");
+    }
+    bl__session_stop(session);
+    return;
+  }
+  if (!draws) {
     collect_sample(session);
     return;
   }
@@ -104,8 +122,7 @@ static void finish_profile(bl__session_t *session) {
   bl_error_t err;
   bl_status_t status = bl_ctl_profiling_finish(session->profiling, &err);
   if (status != BL_OK) {
-    bl__session_say(session, "no profile: %s", err.text);
-    session->exit_code = bl_status_exit_code(BL_PARTIAL);
+    miss(session, "profile", err.text);
   } else if (session->options->profile != NULL) {
     bl__session_say(session, "profile: %s", session->options->profile);
   }
@@ -128,7 +145,7 @@ static void profile_answered(const bl_error_t *err, void *context) {
   bl__session_t *session = context;
   session->tracing = false;
   bl_ctl_profiling_trace_end(session->profiling, err->status == BL_OK);
-  if (session->finished && !session->ending && session->early_code == 0) {
+  if (session->finished && !is_over(session)) {
     finish_profile(session);
   }
 }

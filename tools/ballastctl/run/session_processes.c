@@ -28,6 +28,12 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
     bl__session_end(session, BL_CTL_END_WAIT, BL_CTL_END_MS);
     return;
   }
+  if (session->finished) { // what is still collected fails with it and says so
+    if (exit_code != 0) {
+      print_last_words(session, stage);
+    }
+    return;
+  }
   if (stage != BL_CTL_DRIVER && exit_code == 0) {
     if (!session->failing) { // a driver that ends its stages in order has a reason, which is still to be received
       bl__session_wait_for_cause(session, unavailable, cause);
@@ -39,7 +45,6 @@ static void process_gone(int stage, const char *cause, int exit_code, void *cont
   } else if (session->failing && !session->guessing) {
     bl__session_fail(session, session->exit_code, session->failure);
   } else {
-    session->guessing = false;
     // It may have reported the reason on the watch, which is still to be received.
     print_last_words(session, stage);
     bl__session_wait_for_cause(session, exit_code > 0 && exit_code < 128 ? exit_code : unavailable, cause);
