@@ -211,6 +211,7 @@ static bl_lease_reason_t reserve(bl_lease_table_t *table, uint32_t index, uint64
     return BL_LEASE_NO_ARENA;
   }
   bl__reservation_t reservation;
+  forget_unused_sizes(session); // their last lease may have ended after their plan
   bl_lease_reason_t reason = read_reservation(session, job, version, demands, demand_count, &reservation);
   if (reason != BL_LEASE_GRANTED) {
     return reason;

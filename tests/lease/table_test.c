@@ -414,6 +414,33 @@ static void test_history_tells_every_state(void **state) {
   bl_lease_table_destroy(table);
 }
 
+// A size whose last lease ended after its plan makes room for another one.
+static void test_sizes_are_forgotten(void **state) {
+  (void)state;
+  bl_lease_table_t *table = make_table(64);
+  holder_t holder = {0};
+  bl_lease_demand_t demands[BL_LEASE_SIZES];
+  bl_lease_token_t slots[BL_LEASE_SIZES] = {{.id = 0}};
+  bl_lease_answer_t answer;
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    demands[i] = (bl_lease_demand_t){.bytes = (i + 1) * GRANULE, .count = 1};
+  }
+  assert_int_equal(holder_open(&holder, table, "job", 0, 1, 64 * GRANULE), BL_LEASE_GRANTED);
+  const bl_lease_request_t request = holder_next(&holder);
+  (void)bl_lease_table_reserve(table, &request, 1, demands, BL_LEASE_SIZES, &answer);
+  assert_int_equal(answer.reason, BL_LEASE_GRANTED);
+  assert_int_equal(holder_slots(&holder, slots, BL_LEASE_SIZES), BL_LEASE_SIZES);
+  for (uint32_t i = 0; i < BL_LEASE_SIZES; i++) {
+    assert_int_equal(holder_store(&holder, &slots[i], GRANULE, 5), BL_LEASE_GRANTED);
+  }
+  assert_int_equal(holder_unreserve(&holder, 1), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&holder, 2, 9 * GRANULE, 1), BL_LEASE_LIMITS);
+  assert_int_equal(holder_release(&holder, &slots[3], NULL), BL_LEASE_GRANTED);
+  assert_int_equal(holder_reserve(&holder, 2, 9 * GRANULE, 1), BL_LEASE_GRANTED);
+  check(table);
+  bl_lease_table_destroy(table);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_bad_requests),
@@ -425,6 +452,7 @@ int main(void) {
       cmocka_unit_test(test_times_that_holders_request),
       cmocka_unit_test(test_drain_and_revoke),
       cmocka_unit_test(test_history_tells_every_state),
+      cmocka_unit_test(test_sizes_are_forgotten),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
