@@ -20,7 +20,7 @@ typedef struct scene {
   bl_driver_service_t *service;
   bl_rpc_server_t *server;
   bl_driver_t *driver;
-  watcher_t watcher;
+  watcher_t watcher, other; // on one channel
   bool over, told_to_stop;
 } scene_t;
 
@@ -188,6 +188,35 @@ static void test_stop(void **state) {
   close_scene();
 }
 
+static bool is_other_answered(driver_world_t *world) {
+  (void)world;
+  return scene.other.answered;
+}
+
+static bool is_running(driver_world_t *world) {
+  return world->stages[0].runs == 1 && world->stages[1].runs == 1;
+}
+
+// A process that ends without waiting for the step answers whoever waits for its end.
+static void test_an_end_in_a_step_answers_callers(void **state) {
+  (void)state;
+  open_scene(4);
+  scene.world.stages[0].run_ms = scene.world.stages[1].run_ms = UINT32_MAX;
+  bl_driver_start(scene.driver, "");
+  world_wait(&scene.world, is_running);
+  watcher_pause(&scene.watcher);
+  scene.other = (watcher_t){.channel = scene.watcher.channel};
+  for (int i = 0; i < 20; i++) {
+    watcher_ask_status(&scene.other);
+    world_wait(&scene.world, is_other_answered);
+  }
+  assert_false(scene.watcher.answered);
+  bl_driver_service_end(scene.service);
+  world_wait(&scene.world, is_answered);
+  assert_false(scene.over);
+  close_scene();
+}
+
 static void test_an_early_watcher_is_told(void **state) {
   (void)state;
   open_early_scene(6);
@@ -239,6 +268,7 @@ int main(void) {
       cmocka_unit_test(test_a_late_watcher_sees_the_same),
       cmocka_unit_test(test_a_record_holds_back_the_next_commit),
       cmocka_unit_test(test_stop),
+      cmocka_unit_test(test_an_end_in_a_step_answers_callers),
       cmocka_unit_test(test_an_early_watcher_is_told),
       cmocka_unit_test(test_an_early_watcher_hears_why_there_is_none),
       cmocka_unit_test(test_stop_before_there_is_a_driver),

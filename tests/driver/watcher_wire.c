@@ -98,3 +98,9 @@ void watcher_stop_run(watcher_t *watcher) {
   Ballast__V1__DriverStopRequest request = BALLAST__V1__DRIVER_STOP_REQUEST__INIT;
   call(watcher, "Stop", &request.base);
 }
+
+void watcher_pause(watcher_t *watcher) {
+  Ballast__V1__PauseRequest request = BALLAST__V1__PAUSE_REQUEST__INIT;
+  request.paused = true;
+  call(watcher, "Pause", &request.base);
+}

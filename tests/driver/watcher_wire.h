@@ -24,5 +24,6 @@ void watcher_follow(watcher_t *watcher, uint64_t record);
 void watcher_ask_status(watcher_t *watcher);
 void watcher_acknowledge(watcher_t *watcher, uint64_t record);
 void watcher_stop_run(watcher_t *watcher);
+void watcher_pause(watcher_t *watcher);
 
 #endif

@@ -313,6 +313,13 @@ void bl_driver_stop(bl_driver_t *driver) {
   pump(driver);
 }
 
+void bl_driver_abandon(bl_driver_t *driver) {
+  bl_error_t err;
+  (void)bl_error_set(&err, BL_UNAVAILABLE, "the driver is ending");
+  driver->state = BL__RUN_STOPPED;
+  end_waits(driver, &err);
+}
+
 // ---- views ----------------------------------------------------------------------------------------------------------
 
 const bl_run_journal_t *bl_driver_journal(const bl_driver_t *driver) {

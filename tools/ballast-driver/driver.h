@@ -85,6 +85,9 @@ void bl_driver_pause(bl_driver_t *driver, bool paused, bl_driver_held_fn held, v
 // can be continued. Before the first step of this driver, steps that the stages hold of a predecessor are saved too, if
 // the takeover has begun.
 void bl_driver_stop(bl_driver_t *driver);
+// For a process that ends without waiting for a boundary: answers all callers, and begins nothing any more. `ended`
+// does not follow.
+void bl_driver_abandon(bl_driver_t *driver);
 
 // Takes a checkpoint at the next step boundary. If this returns BL_OK, `done` fires exactly once: with the folder when
 // it is committed, or with the error. BL_PRECONDITION: the job has no checkpoint.folder, no step was made, or the run

@@ -64,5 +64,8 @@ bl_status_t bl_driver_service_serve(bl_driver_service_t *service, bl_rpc_server_
 void bl_driver_service_end(bl_driver_service_t *service) {
   service->ended = true;
   bl__waits_end(service);
+  if (service->driver != NULL) {
+    bl_driver_abandon(service->driver);
+  }
   bl_driver_service_changed(service);
 }

@@ -49,7 +49,8 @@ bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *record
 // The run is over: `recorded` fires once, perhaps within this call, when the recorder has acknowledged all events, has
 // disconnected, or has taken too long.
 void bl_driver_service_when_recorded(bl_driver_service_t *service, void (*recorded)(void *context), void *context);
-// The run is over: watchers receive the events that they lack, then their streams end. Other calls are ended.
+// The run is over, or the process does not wait for that: the driver begins nothing any more. Watchers receive the events
+// that they lack, then their streams end. Other calls are ended.
 void bl_driver_service_end(bl_driver_service_t *service);
 
 #endif
