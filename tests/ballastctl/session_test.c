@@ -8,6 +8,7 @@
 #include "ballastctl/run/fleet.h"
 #include "job/job_text.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -268,6 +269,31 @@ static void test_interrupted_timeline(void **state) {
   assert_int_equal(stop.count, 1);
 }
 
+static void draws(unsigned now) {
+  if (now == 0) {
+    tell("finished", "", 0);
+    answer(&generation, BL_OK);
+    answer(&stop, BL_OK);
+  } else if (now == 5) {
+    all_exit();
+  }
+}
+
+static void test_sample_on_a_full_disk(void **state) {
+  (void)state;
+  char text[4096];
+  fflush(stdout);
+  const int kept = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  dup2(full, STDOUT_FILENO);
+  close(full);
+  const int exit_code = run(draws, NULL, 5, text);
+  dup2(kept, STDOUT_FILENO);
+  close(kept);
+  clearerr(stdout);
+  assert_int_equal(exit_code, bl_status_exit_code(BL_PARTIAL));
+  assert_non_null(strstr(text, "no sample: cannot print: No space left on device"));
+}
+
 static void fails_while_it_stops(unsigned now) {
   if (now == 0) {
     raise(SIGINT);
@@ -307,7 +333,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_stopped_by_another),   cmocka_unit_test(test_interrupted_sample),
       cmocka_unit_test(test_interrupted_timeline), cmocka_unit_test(test_fails_while_it_stops),
-      cmocka_unit_test(test_reason_after_a_guess),
+      cmocka_unit_test(test_reason_after_a_guess), cmocka_unit_test(test_sample_on_a_full_disk),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/session_core.h"
 
+#include "ballastctl/output.h"
+
 #include "base/words.h"
 #include "job/checkpoint_claim.h"
 #include "job/checkpoint_folder.h"
@@ -42,9 +44,13 @@ static void sample_answered(const bl_error_t *err, void *context) {
     return;
   }
   fputc('\n', stdout);
-  fflush(stdout);
-  if (err->status != BL_OK) {
-    miss(session, "sample", err->text);
+  const bool printed = fflush(stdout) == 0 && !ferror(stdout);
+  bl_error_t failure = *err;
+  if (failure.status == BL_OK && !printed) {
+    (void)!bl_ctl_printed(BL_IO, &failure);
+  }
+  if (failure.status != BL_OK) {
+    miss(session, "sample", failure.text);
   }
   bl__session_stop(session);
 }
