@@ -244,8 +244,9 @@ void bl_admin_revoke(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessa
 
 void bl_admin_drain(bl_admin_t *self, bl_rpc_call_t *call, const ProtobufCMessage *input) {
   const Ballast__V1__StoreDrainRequest *request = (const Ballast__V1__StoreDrainRequest *)input;
-  if (self->on_drain != NULL) {
-    self->on_drain(!request->undrain, self->drain_context);
+  if (self->on_drain != NULL && !self->on_drain(!request->undrain, self->drain_context)) {
+    bl_rpc_call_finish(call, BL_PRECONDITION, "the store is ending: it lends nothing any more");
+    return;
   }
   bl_lease_table_drain(bl_store_table(self->store), !request->undrain);
   Ballast__V1__StoreDrainResponse output = BALLAST__V1__STORE_DRAIN_RESPONSE__INIT;

@@ -16,8 +16,8 @@ typedef struct bl_watcher {
   uint64_t next;       // revision
 } bl_watcher_t;
 
-// Called before the table drains or resumes at the request of an operator.
-typedef void bl_admin_on_drain_t(bool draining, void *context);
+// Called before the table drains or resumes at the request of an operator. False: the process is ending, and drains on.
+typedef bool bl_admin_on_drain_t(bool draining, void *context);
 
 typedef struct bl_admin {
   bl_store_t *store;

@@ -219,11 +219,12 @@ static void signalled(bl_daemon_t *daemon, int number, void *context) {
 
 // An operator drains or resumes: health probes of the service learn it before the table does, and the process stays
 // alive. A process that is ending keeps its state.
-static void on_drain(bool draining, void *context) {
+static bool on_drain(bool draining, void *context) {
   const program_t *self = context;
   if (!self->draining) {
     bl_daemon_set_ready(self->daemon, !draining);
   }
+  return draining || !self->draining;
 }
 
 // Chooses where the data path listens on TCP: the given address, or the host of the control address.

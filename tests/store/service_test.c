@@ -314,11 +314,29 @@ static void test_operators(void **state) {
   assert_int_equal(raw_watch(&self->raw, output.compacted + 1000, 1, &output), BL_INVALID); // the future
 }
 
+static bool ends(bool draining, void *context) {
+  (void)context;
+  return draining;
+}
+
+// An operator cannot make a store that is ending lend again.
+static void test_an_end_is_not_undone(void **state) {
+  fixture_t *self = *state;
+  raw_output_t output;
+  const raw_input_t drain = {0}, undrain = {.undrain = true};
+  bl_service_set_on_drain(self->service, ends, NULL);
+  assert_int_equal(raw_call(&self->raw, RAW_DRAIN, &drain, &output), BL_OK);
+  assert_int_equal(raw_call(&self->raw, RAW_DRAIN, &undrain, &output), BL_PRECONDITION);
+  assert_non_null(strstr(self->raw.err.text, "ending"));
+  assert_true(bl_lease_table_is_draining(bl_store_table(bl_service_store(self->service))));
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_bad_requests, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_asked_twice, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_operators, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_end_is_not_undone, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
