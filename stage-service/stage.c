@@ -25,7 +25,8 @@ static uint64_t random_bits(void) {
 static void look_for_driver(bl_timer_t *timer, void *context) {
   (void)timer;
   bl_stage_t *stage = context;
-  bool busy = stage->preparing || bl_stage_step_is_running(&stage->step);
+  // Of what uses plans: the compute thread destroys replaced ones then.
+  bool busy = stage->preparing || stage->step.phase == BL_STAGE_CONFIGURING || bl_stage_step_is_running(&stage->step);
   if (busy || bl_loop_now_ms(stage->loop) - stage->driven_ms < stage->options.rest_ms) {
     return;
   }
@@ -35,6 +36,7 @@ static void look_for_driver(bl_timer_t *timer, void *context) {
     }
   }
   bl_reserving_drop(&stage->ahead);
+  bl__plans_retire(stage);
 }
 
 // ---- creation
