@@ -23,6 +23,9 @@ static void retire(bl_stage_t *stage, bl_prepared_t **place) {
   }
   if (stage->running_plan == *place) {
     stage->running_plan = NULL;
+    if (stage->engine != NULL) {
+      stage->engine->parking = NULL; // an interrupt would still use it
+    }
   }
   if (stage->retired_count == sizeof stage->retired / sizeof stage->retired[0]) {
     bl__plans_retire(stage); // cannot happen: each run and each prepared plan empties the list

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a stage gives back when no driver calls any more: also plans that were replaced and that no run has
-// destroyed yet, but nothing that a configuration in progress uses.
+// destroyed yet, but nothing that a configuration in progress uses. A plan that is dropped leaves nothing to its engine.
 #include "pod.h"
 #include "stage_core.h"
 
@@ -62,10 +62,30 @@ static void test_not_while_it_is_configured(void **state) {
   bl_loop_destroy(loop);
 }
 
+// The end of the process interrupts the engine's parking, whatever ran last.
+static void test_a_plan_goes_with_its_parking(void **state) {
+  (void)state;
+  bl_stage_t *stage = make_stage();
+  bl_parking_t parking = {.ops = NULL};
+  bl_engine_t *engine = calloc(1, sizeof *engine);
+  engine->parking = &parking;
+  stage->engine = engine;
+  stage->plans[0] = calloc(1, sizeof(bl_prepared_t));
+  stage->running_plan = stage->plans[0];
+  bl__plans_drop(stage);
+  assert_null(stage->running_plan);
+  assert_null(engine->parking);
+  stage->engine = NULL;
+  free(engine);
+  bl_stage_destroy(stage);
+  bl_loop_destroy(loop);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_replaced_plans_go),
       cmocka_unit_test(test_not_while_it_is_configured),
+      cmocka_unit_test(test_a_plan_goes_with_its_parking),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
