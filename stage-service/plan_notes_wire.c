@@ -59,11 +59,10 @@ void bl_plan_notes_keep(bl_plan_notes_t *notes, const bl_stage_step_t *step) {
   }
   Ballast__V1__PreparedPlan **place = NULL;
   for (size_t i = 0; i < BL_STAGE_PLANS; i++) {
-    if (notes->kept[i] != NULL && !is_kept(step, notes->kept[i]->version)) {
+    // The same version: a repeated request, or a plan of another job, whose versions began anew.
+    if (notes->kept[i] != NULL &&
+        (!is_kept(step, notes->kept[i]->version) || notes->kept[i]->version == notes->offered->version)) {
       forget(&notes->kept[i]);
-    }
-    if (notes->kept[i] != NULL && notes->kept[i]->version == notes->offered->version) {
-      return; // repeated request
     }
     place = notes->kept[i] == NULL ? &notes->kept[i] : place;
   }

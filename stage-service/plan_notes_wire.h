@@ -24,8 +24,8 @@ uint64_t bl_plan_policy(const Ballast__V1__PreparePlanRequest *request);
 // Records the notes of a plan that is to be prepared. Without memory the notes are lost; a later driver then takes the
 // policy of the plan for unknown.
 void bl_plan_notes_offer(bl_plan_notes_t *notes, const Ballast__V1__PreparePlanRequest *request);
-// Keeps the recorded notes once `step` keeps the plan, if it is a plan for training. Forgets notes of plans that `step`
-// no longer keeps.
+// Keeps the recorded notes once `step` keeps the plan, if it is a plan for training, in the place of earlier ones of this
+// version. Forgets notes of plans that `step` no longer keeps.
 void bl_plan_notes_keep(bl_plan_notes_t *notes, const bl_stage_step_t *step);
 // Returns the notes of the training plans that `step` keeps, for StageState.plans. Valid until the next keep.
 Ballast__V1__PreparedPlan **bl_plan_notes_list(bl_plan_notes_t *notes, const bl_stage_step_t *step, size_t *count);
