@@ -96,7 +96,8 @@ static void run_recorded(void *context) {
   program_t *self = context;
   self->over = true;
   const char *metrics = self->arguments.common.metrics_listen;
-  const bool scrapes = self->exit_code != 0 && !self->stopping && metrics != NULL && strcmp(metrics, "auto") != 0;
+  const bool failed = self->exit_code != 0 && self->exit_code != bl_status_exit_code(BL_CANCELLED);
+  const bool scrapes = failed && !self->stopping && metrics != NULL && strcmp(metrics, "auto") != 0;
   if (!scrapes) {
     bl_log(BL_LOG_INFO, "ending with exit code %d", self->exit_code);
     bl_daemon_stop(self->daemon, self->exit_code);
