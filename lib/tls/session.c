@@ -21,6 +21,7 @@ struct bl_tls_session {
   unsigned roles;
   bool server;
   bool wants_writable;
+  bool was_up;    // the handshake has finished; OpenSSL forgets that after a failure
   bool broken;    // nothing may be sent any more
   bool plaintext; // the peer's first bytes were not TLS
   bl_identity_t peer;
@@ -102,6 +103,12 @@ bl_status_t bl__tls_context_create(bl__tls_set_t *set, EVP_PKEY *key, bl_error_t
   return BL_OK;
 }
 
+static void on_progress(const SSL *ssl, int where, int result) {
+  (void)result;
+  bl_tls_session_t *session = SSL_get_app_data(ssl);
+  session->was_up |= (where & SSL_CB_HANDSHAKE_DONE) != 0;
+}
+
 bl_status_t bl_tls_session_create(bl_tls_t *tls, int fd, bool server, unsigned roles, bl_tls_session_t **result,
                                   bl_error_t *err) {
   bl_tls_session_t *session = calloc(1, sizeof *session);
@@ -120,6 +127,7 @@ bl_status_t bl_tls_session_create(bl_tls_t *tls, int fd, bool server, unsigned r
     return bl_error_set(err, BL_EXHAUSTED, "TLS: out of memory");
   }
   SSL_set_app_data(session->ssl, session);
+  SSL_set_info_callback(session->ssl, on_progress);
   if (server) {
     SSL_set_accept_state(session->ssl);
   } else {
@@ -258,18 +266,20 @@ static void explain(bl_tls_session_t *session) {
   const char *text = ERR_reason_error_string(code);
   text = text != NULL ? text : "no reason given";
   int reason = ERR_GET_REASON(code);
-  session->plaintext = reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST;
+  session->plaintext = !session->was_up && (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST);
   if (is_refusal(reason)) {
     (void)explain_refusal(session, reason, &session->error);
   } else if (session->plaintext) {
     (void)bl_error_set(&session->error, BL_UNAVAILABLE,
                        "the peer does not speak TLS; give both ends certificates (--tls-ca, --tls-certificate, "
                        "--tls-key), or neither");
-  } else if (!SSL_is_init_finished(session->ssl)) {
+  } else if (!session->was_up) {
     (void)bl_error_set(&session->error, BL_UNAVAILABLE,
                        "the TLS handshake failed (%s); give both ends certificates (--tls-ca, --tls-certificate, "
                        "--tls-key), or neither",
                        text);
+  } else if (reason == SSL_R_UNEXPECTED_EOF_WHILE_READING) {
+    (void)bl_error_set(&session->error, BL_UNAVAILABLE, "the peer closed the connection: it ended or was killed");
   } else {
     (void)bl_error_set(&session->error, BL_DATA_LOSS, "the TLS connection is broken: %s", text);
   }
@@ -291,7 +301,8 @@ static ssize_t outcome(bl_tls_session_t *session, int result, int errno_value) {
   case SSL_ERROR_SYSCALL:
     session->broken = true;
     ERR_clear_error();
-    errno = errno_value != 0 ? errno_value : ECONNRESET;
+    // A call after a failure has no reason of its own.
+    errno = session->error.status != BL_OK ? EPROTO : errno_value != 0 ? errno_value : ECONNRESET;
     return -1;
   default:
     session->broken = true;
@@ -361,7 +372,7 @@ bool bl_tls_session_is_plaintext(const bl_tls_session_t *session) {
 }
 
 bool bl_tls_session_is_up(const bl_tls_session_t *session) {
-  return SSL_is_init_finished(session->ssl) == 1;
+  return session->was_up;
 }
 
 const bl_error_t *bl_tls_session_error(const bl_tls_session_t *session) {

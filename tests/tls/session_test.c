@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies TLS on non-blocking sockets: bytes arrive whole in both directions; who has the wrong role, authority or no TLS
-// at all is refused with the reason at both ends, before it is delivered anything.
+// at all is refused with the reason at both ends, before it is delivered anything; what breaks later is told from a peer
+// that was killed, and from a failed handshake.
 #include "authority.h"
 #include "tls/session.h"
 
@@ -171,11 +172,58 @@ static void what_is_no_tls_is_named(void **state) {
   bl_tls_release(tls);
 }
 
+// Creates two ends and makes their handshake.
+static void ends_up(ends_t *ends, bl_tls_t *tls) {
+  uint8_t byte;
+  ends_init(ends, tls, BL_STAGES, tls, BL_STAGES);
+  for (int turn = 0; turn < 8; turn++) {
+    assert_true(waits(bl_tls_session_read(ends->client, &byte, 1)));
+    assert_true(waits(bl_tls_session_read(ends->server, &byte, 1)));
+  }
+}
+
+// As often as it is tried.
+static void read_fails(ends_t *ends, bl_status_t status, const char *part) {
+  uint8_t byte;
+  for (int i = 0; i < 3; i++) {
+    assert_int_equal(bl_tls_session_read(ends->server, &byte, 1), -1);
+    assert_int_equal(errno, EPROTO);
+  }
+  const bl_error_t *err = bl_tls_session_error(ends->server);
+  if (err->status != status || strstr(err->text, part) == NULL) {
+    fail_msg("%s: '%s'; wanted %s with '%s'", bl_status_name(err->status), err->text, bl_status_name(status), part);
+  }
+}
+
+static void what_breaks_later_is_no_failed_handshake(void **state) {
+  (void)state;
+  const uint8_t records[][32] = {
+      {0x17, 0x03, 0x03, 0, 27},           // does not decrypt
+      {0x16, 0x03, 0x03, 0, 27, 1},        // a handshake in the clear
+      {'B', 'L', 'S', 'T', 'p', 'l', 'a'}, // no record
+  };
+  bl_tls_t *tls = authority_tls(&ours, "stage");
+  ends_t ends;
+  ends_up(&ends, tls);
+  assert_int_equal(shutdown(ends.fds[0], SHUT_WR), 0); // as the kernel does for a process that ends
+  read_fails(&ends, BL_UNAVAILABLE, "it ended or was killed");
+  ends_cleanup(&ends);
+  for (size_t i = 0; i < sizeof records / sizeof *records; i++) {
+    ends_up(&ends, tls);
+    assert_int_equal(write(ends.fds[0], records[i], sizeof *records), sizeof *records);
+    read_fails(&ends, BL_DATA_LOSS, "the TLS connection is broken");
+    assert_false(bl_tls_session_is_plaintext(ends.server));
+    ends_cleanup(&ends);
+  }
+  bl_tls_release(tls);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bytes_arrive_whole),
       cmocka_unit_test(wrong_certificates_are_refused_at_both_ends),
       cmocka_unit_test(what_is_no_tls_is_named),
+      cmocka_unit_test(what_breaks_later_is_no_failed_handshake),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
