@@ -2,6 +2,7 @@
 #include "model/layer_parts.h"
 
 #include "base/bytes.h"
+#include "model/grid.h"
 
 #include <inttypes.h>
 
@@ -46,7 +47,7 @@ bl_status_t bl_layer_parts_check(const bl_model_t *model, uint32_t parts, uint64
     return BL_OK;
   }
   uint32_t most = parts;
-  while (most > 1 && !fits(model, most, rows)) {
+  while (!bl_grid_is_power_of_two(most) || (most > 1 && !fits(model, most, rows))) {
     most--;
   }
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {

@@ -50,7 +50,7 @@ typedef struct bl_layer_part_rows {
 bl_layer_part_rows_t bl_layer_part_rows(uint64_t rows, uint32_t parts, uint32_t part);
 
 // Checks that the model's layers, and micro-batches of `rows` tokens, can be cut into `parts` parts. BL_INVALID names
-// the number that cannot be divided and the largest number of parts that is possible.
+// the number that cannot be divided and the largest power of two that is possible.
 bl_status_t bl_layer_parts_check(const bl_model_t *model, uint32_t parts, uint64_t rows, bl_error_t *err) BL_MUST_USE;
 
 // Returns one part of a model's layers: fewer heads and less feed-forward width, the same hidden size and vocabulary.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies ranges of slices: whatever rows of a part a range has, its slices name the elements of the whole tensor that
-// the part holds there, in its order. Every parameter of every family, whole and in parts.
+// the part holds there, in its order. Every parameter of every family, whole and in parts. A number of parts that does
+// not divide a model is refused with one that does and that a job can have.
 #include "model/layer_parts.h"
 
 #include "model/models.h"
@@ -81,7 +82,22 @@ static void ranges_name_the_elements_of_a_part(void **state) {
   }
 }
 
+static void refusals_name_a_power_of_two(void **state) {
+  (void)state;
+  bl_model_t model = small(tiny_llama());
+  model.heads = model.kv_heads = 6;
+  model.ffn = 48;
+  bl_error_t err;
+  assert_int_equal(bl_layer_parts_check(&model, 4, 24, &err), BL_INVALID);
+  assert_string_equal(err.text, "4 parts of a layer cannot share model.heads, which is 6; 2 parts can"); // 3 divide all
+  assert_int_equal(bl_layer_parts_check(&model, 2, 24, &err), BL_OK);
+  model.heads = model.kv_heads = 9;
+  assert_int_equal(bl_layer_parts_check(&model, 4, 24, &err), BL_INVALID);
+  assert_string_equal(err.text, "4 parts of a layer cannot share model.heads, which is 9; 1 can");
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ranges_name_the_elements_of_a_part)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(ranges_name_the_elements_of_a_part),
+                                     cmocka_unit_test(refusals_name_a_power_of_two)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
