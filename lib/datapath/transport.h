@@ -26,7 +26,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define BL__TRANSPORT_MAX_UNGREETED     16 // bounds descriptors held by connections that have not shown a token
+// Bounds descriptors held by connections that have not shown a token. All peers may connect at once.
+#define BL__TRANSPORT_MAX_UNGREETED     BL_TRANSPORT_MAX_PEERS
 #define BL__TRANSPORT_HANDSHAKE_NS      (5ull * 1000000000ull) // bounds how long such a connection may stay silent
 #define BL__TRANSPORT_TICK_MS           200   // resolution of the two limits above and of the connect deadline
 #define BL__TRANSPORT_MAX_WAITS         16    // waits that bl_transport_waits can report at once

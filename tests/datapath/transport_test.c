@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the transport between two stages of one process, over shm and tcp: tensors of odd sizes in random orders
 // arrive whole, attempts separate old from new, aborts and lost peers end waits, maps stay as long as they are pinned,
-// paths are chosen with a reason, misuse is refused, transports share a thread. The seed of random orders is printed;
+// paths are chosen with a reason, misuse is refused, transports share a thread, many connect to one at once. The seed of random orders is printed;
 // BALLAST_TEST_SEED sets it.
 #include "folder.h"
 #include "pair.h"
 #include "seed.h"
 
 #include <errno.h>
+#include <sched.h>
+#include <stdatomic.h>
 
 static const bl_path_t paths[] = {BL_PATH_SHM, BL_PATH_TCP};
 #define FOR_EACH_PATH(path) for (bl_path_t path = BL_PATH_SHM; path <= BL_PATH_TCP; path++)
@@ -677,6 +679,79 @@ static void hubs_share_a_thread(void **state) {
   assert_int_equal(count_descriptors(0), before);
 }
 
+#define CROWD 48
+
+typedef struct {
+  bl_message_t message;
+  atomic_bool released;
+} held_t;
+
+static void hold(bl_message_t *message) {
+  held_t *held = BL_MESSAGE_OWNER(message, held_t, message);
+  while (!atomic_load(&held->released)) {
+    sched_yield();
+  }
+}
+
+typedef struct {
+  atomic_uint over, well;
+  bl_error_t err; // of one that failed
+} crowd_t;
+
+static void crowd_connected(void *user, bl_status_t status, const bl_error_t *err) {
+  crowd_t *crowd = user;
+  if (status != BL_OK) {
+    crowd->err = *err;
+  }
+  atomic_fetch_add(&crowd->well, status == BL_OK);
+  atomic_fetch_add(&crowd->over, 1);
+}
+
+static void nothing(void *context) {
+  (void)context;
+}
+
+// Every lower stage connects before the highest one, which is late, has heard any of them.
+static void many_peers_connect_at_once(void **state) {
+  (void)state;
+  bl_loop_thread_t *late, *others;
+  bl_error_t err;
+  CHECK_OK(bl_loop_thread_create("late", &late, &err), err);
+  CHECK_OK(bl_loop_thread_create("others", &others, &err), err);
+  char folder[] = "/tmp/ballast-test-XXXXXX", path[sizeof folder + 16];
+  assert_non_null(mkdtemp(folder));
+  bl_transport_t *transports[CROWD + 1];
+  for (int i = 0; i <= CROWD; i++) {
+    snprintf(path, sizeof path, "%s/%d.sock", folder, i);
+    const bl_transport_options_t options = {.stage = i, .unix_path = path, .thread = i == CROWD ? late : others};
+    CHECK_OK(bl_transport_create(&options, &transports[i], &err), err);
+  }
+  held_t held = {.message.handle = hold};
+  bl_loop_post(bl_loop_thread_loop(late), &held.message);
+  bl_transport_peer_t peer = {.stage = CROWD,
+                              .unix_address = bl_transport_unix_address(transports[CROWD]),
+                              .machine = bl_transport_machine(transports[CROWD])};
+  memcpy(peer.token, bl_transport_token(transports[CROWD]), sizeof peer.token);
+  crowd_t crowd = {0};
+  for (int i = 0; i < CROWD; i++) {
+    CHECK_OK(bl_transport_connect(transports[i], &peer, 1, BL_PATH_SHM, soon(), crowd_connected, &crowd, &err), err);
+  }
+  bl_loop_thread_call(others, nothing, NULL); // all have connected
+  atomic_store(&held.released, true);
+  while (atomic_load(&crowd.over) < CROWD) {
+    sched_yield();
+  }
+  if (atomic_load(&crowd.well) < CROWD) {
+    fail_msg("%u of %d: %s", atomic_load(&crowd.well), CROWD, crowd.err.text);
+  }
+  for (int i = 0; i <= CROWD; i++) {
+    bl_transport_destroy(transports[i]);
+  }
+  bl_loop_thread_destroy(late);
+  bl_loop_thread_destroy(others);
+  assert_int_equal(rmdir(folder), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(moves_tensors_in_any_order),
@@ -694,6 +769,7 @@ int main(void) {
       cmocka_unit_test(sizes_must_agree),
       cmocka_unit_test(nothing_is_left_behind),
       cmocka_unit_test(hubs_share_a_thread),
+      cmocka_unit_test(many_peers_connect_at_once),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -273,15 +273,16 @@ static void crowds_of_strangers_are_bounded(void **state) {
   (void)state;
   pair_t pair;
   open_alone(&pair);
-  impostor_t crowd[40];
-  for (size_t i = 0; i < 40; i++) {
+  static impostor_t crowd[BL_TRANSPORT_MAX_PEERS + 24];
+  const size_t count = sizeof crowd / sizeof *crowd;
+  for (size_t i = 0; i < count; i++) {
     dial(address_of(&pair, BL_PATH_TCP), &crowd[i]);
   }
   uint64_t end = soon();
-  while (bl_transport_counters(pair.transport[1]).links_refused < 40 - 16) { // those beyond the limit go at once
+  while (bl_transport_counters(pair.transport[1]).links_refused < 24) { // those beyond the limit go at once
     assert_true(bl_clock_now_ns() < end);
   }
-  for (size_t i = 0; i < 40; i++) { // the silent ones when their time for a handshake is over
+  for (size_t i = 0; i < count; i++) { // the silent ones when their time for a handshake is over
     expect_closed(&crowd[i]);
   }
   still_serves(&pair, BL_PATH_TCP, 1);
