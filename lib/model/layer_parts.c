@@ -41,7 +41,7 @@ bl_status_t bl_layer_parts_check(const bl_model_t *model, uint32_t parts, uint64
     uint64_t count;
     bool table;
   } numbers[] = {{"model.heads", model->heads, false}, {"model.kv_heads", model->kv_heads, false},
-                 {"model.ffn", model->ffn, false},     {"train.micro_batch x model.seq", rows, false},
+                 {"model.ffn", model->ffn, false},     {"train.micro_batch x model.seq / pipeline.slices", rows, false},
                  {"model.vocab", model->vocab, true},  {"model.seq", bl_model_positions(model), true}};
   if (fits(model, parts, rows)) {
     return BL_OK;

@@ -94,6 +94,11 @@ static void refusals_name_a_power_of_two(void **state) {
   model.heads = model.kv_heads = 9;
   assert_int_equal(bl_layer_parts_check(&model, 4, 24, &err), BL_INVALID);
   assert_string_equal(err.text, "4 parts of a layer cannot share model.heads, which is 9; 1 can");
+  model = small(tiny_llama());
+  assert_int_equal(bl_layer_parts_check(&model, 4, 6, &err), BL_INVALID); // 12 tokens in two slices
+  assert_string_equal(err.text,
+                      "4 parts of a layer cannot share train.micro_batch x model.seq / pipeline.slices, which "
+                      "is 6; 2 parts can");
 }
 
 int main(void) {
