@@ -9,15 +9,13 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-#define NUMBER_BITS 24
-_Static_assert(BL_GROUP_PROGRESS_NUMBERS >> NUMBER_BITS == 1, "bits of a number");
+#define NUMBER_BITS 32
 _Static_assert(sizeof(bl_group_page_t) == 128, "two cache lines");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the lower half of a flag is its first word");
 
 typedef enum { READY, TAKEN } flag_kind_t;
 
 static uint64_t flag_of(uint64_t attempt, uint32_t n) {
-  assert(n < BL_GROUP_PROGRESS_NUMBERS);
   return attempt << NUMBER_BITS | n;
 }
 

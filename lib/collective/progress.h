@@ -42,13 +42,12 @@
 #include <stdint.h>
 
 #define BL_GROUP_PROGRESS_MEMBERS 64              // of a group, at most
-#define BL_GROUP_PROGRESS_NUMBERS (1u << 24)      // collectives of an attempt are below this
 #define BL_GROUP_PROGRESS_SPIN_NS UINT64_C(20000) // shorter waits end without a sleep
 #define BL_GROUP_PROGRESS_SLOW_NS UINT64_C(50000) // for longer waits it pays to release a core
 // Interval at which a sleeping wait checks for loss and cancellation.
 #define BL_GROUP_PROGRESS_LOOK_NS UINT64_C(20000000)
 
-// Flags are attempt << 24 | n. A waiter sleeps (futex) on the lower half, which changes with every n.
+// Flags are attempt << 32 | n. A waiter sleeps (futex) on the lower half, which changes with every n.
 typedef struct bl_group_page {
   alignas(64) _Atomic uint64_t ready;
   alignas(64) _Atomic uint64_t taken;

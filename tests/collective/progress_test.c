@@ -230,6 +230,30 @@ static void flags_are_of_attempts(void **state) {
   world_close(&world);
 }
 
+// A step of many micro-batches, slices and layers has more than 2^24 collectives.
+static void numbers_do_not_run_into_attempts(void **state) {
+  (void)state;
+  world_t world, other;
+  bl_error_t err;
+  const bl_group_progress_wait_t look = {0};
+  world_open(&world);
+  other = world;
+  join(&world, 0, 2, 5);
+  join(&other, 1, 2, 5);
+  const uint32_t numbers[] = {1u << 24, 1u << 25, UINT32_MAX};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    bl_group_progress_publish(&other.progress, numbers[i] - 1);
+    bl_group_progress_take(&other.progress, numbers[i] - 1);
+    assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, numbers[i], &look, &err), BL_DEADLINE);
+    assert_int_equal(bl_group_progress_wait_taken(&world.progress, 1, numbers[i], &look, &err), BL_DEADLINE);
+    bl_group_progress_publish(&other.progress, numbers[i]);
+    bl_group_progress_take(&other.progress, numbers[i]);
+    assert_int_equal(bl_group_progress_wait_ready(&world.progress, 1, numbers[i], &look, &err), BL_OK);
+    assert_int_equal(bl_group_progress_wait_taken(&world.progress, 1, numbers[i], &look, &err), BL_OK);
+  }
+  world_close(&world);
+}
+
 static bool begin_later(world_t *world, uint32_t rank, uint32_t members, bl_error_t *err) {
   (void)err;
   join(world, rank, members, 1);
@@ -447,15 +471,11 @@ static void threads_do_not_race(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(readers_sleep_on_sealed_maps),
-      cmocka_unit_test(processes_gather),
-      cmocka_unit_test(flags_are_of_attempts),
-      cmocka_unit_test(a_later_attempt_ends_a_wait),
-      cmocka_unit_test(deadlines_hold),
-      cmocka_unit_test(another_thread_cancels),
-      cmocka_unit_test(members_without_a_core_are_not_spun_for),
-      cmocka_unit_test(lost_peers_end_waits),
-      cmocka_unit_test(threads_do_not_race),
+      cmocka_unit_test(readers_sleep_on_sealed_maps), cmocka_unit_test(processes_gather),
+      cmocka_unit_test(flags_are_of_attempts),        cmocka_unit_test(numbers_do_not_run_into_attempts),
+      cmocka_unit_test(a_later_attempt_ends_a_wait),  cmocka_unit_test(deadlines_hold),
+      cmocka_unit_test(another_thread_cancels),       cmocka_unit_test(members_without_a_core_are_not_spun_for),
+      cmocka_unit_test(lost_peers_end_waits),         cmocka_unit_test(threads_do_not_race),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

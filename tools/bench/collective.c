@@ -27,8 +27,7 @@ typedef struct {
 
 static const bl_option_t rows[] = {
     BL_BENCH_INT(settings_t, ranks, "ranks", "2", 2, BL_GROUP_PROGRESS_MEMBERS, "Processes."),
-    BL_BENCH_INT(settings_t, calls, "calls", "100000", 100, BL_GROUP_PROGRESS_NUMBERS - 1,
-                 "Gathers, one after the other."),
+    BL_BENCH_INT(settings_t, calls, "calls", "100000", 100, (1 << 24) - 1, "Gathers, one after the other."),
     BL_BENCH_BYTES(settings_t, bytes, "bytes", "64", 1, 1 << 30, "What each contributes."),
 };
 
