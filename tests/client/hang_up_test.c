@@ -87,17 +87,24 @@ static void test_at_any_moment(void **state) {
   }
 }
 
-// The first load has the turn, the second waits for it and is revoked. Its answer meets a holder that has gone.
-static void test_before_its_turn(void **state) {
-  world_t *world = *state;
-  session_t *ours = &world->ours;
+// Connects over shm and registers our memory.
+static int connect_and_show(world_t *world) {
   const bl_arena_t *buffers = &world->fixture->buffers;
-  const bl_greeting_t greeting = greeting_of(ours, true);
+  const bl_greeting_t greeting = greeting_of(&world->ours, true);
   int fd;
   bl_frame_t answer;
   assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
   send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_REGISTER, .bytes = buffers->bytes}, NULL, buffers->fd);
   assert_true(receive_frame(fd, &answer));
+  return fd;
+}
+
+// The first load has the turn, the second waits for it and is revoked. Its answer meets a holder that has gone.
+static void test_before_its_turn(void **state) {
+  world_t *world = *state;
+  session_t *ours = &world->ours;
+  const bl_arena_t *buffers = &world->fixture->buffers;
+  const int fd = connect_and_show(world);
   bl_frame_t load = {.kind = BL_FRAME_LOAD};
   for (int i = 0; i < 2; i++) {
     load.id = ours->slots[i];
@@ -127,12 +134,7 @@ static void test_while_a_region_goes(void **state) {
   world_t *world = *state;
   session_t *ours = &world->ours;
   const bl_arena_t *buffers = &world->fixture->buffers;
-  const bl_greeting_t greeting = greeting_of(ours, true);
-  int fd;
-  bl_frame_t answer;
-  assert_int_equal(greet(world->fixture->store.data_address, &greeting, &fd), BL_OK);
-  send_frame(fd, &(bl_frame_t){.kind = BL_FRAME_REGISTER, .bytes = buffers->bytes}, NULL, buffers->fd);
-  assert_true(receive_frame(fd, &answer));
+  const int fd = connect_and_show(world);
   assert_int_equal(shutdown(fd, SHUT_RD), 0);
   const bl_frame_t frames[2] = {{.kind = BL_FRAME_EVICT,
                                  .id = ours->slots[0],

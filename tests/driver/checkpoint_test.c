@@ -104,27 +104,35 @@ static void test_what_is_not_finite_ends_the_run(void **state) {
   world_close(&world);
 }
 
-// The weights of step 2 make the loss of step 3: their checkpoint must not replace that of step 1.
-static void test_weights_that_end_the_run_are_not_saved(void **state) {
-  (void)state;
-  open_world(16, 1);
+// Runs until the loss of `step` is not finite, with a checkpoint every so many steps; `left` is what the folder has then.
+static void run_to_bad_loss(unsigned every, uint64_t step, uint64_t write_ms, fake_hook_fn hook, const char *left) {
+  open_world(16, every);
   for (int i = 0; i < WORLD_STAGES; i++) {
-    world.stages[i].write_ms = 1;
-    world.stages[i].run_ms = 50; // files of step 2 are complete long before step 3 is
-    world.stages[i].nonfinite_step = 3;
+    world.stages[i].write_ms = write_ms;
+    world.stages[i].run_ms = 50;
+    world.stages[i].nonfinite_step = step;
     world.stages[i].nonfinite_micro_batch = 0;
+    world.stages[i].hook = hook;
   }
   world_start_driver(&world);
   world_wait_end(&world);
   assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
-  assert_int_equal(world.stages[0].writes, 2);
+  for (int i = 0; i < WORLD_STAGES; i++) {
+    assert_int_equal(world.stages[i].whole_writes, (step - 1) / every);
+  }
   bl_driver_destroy(world.driver);
   world.driver = NULL;
-  assert_string_equal(listing(), "step-000001 ");
+  assert_string_equal(listing(), left);
   world_close(&world);
 }
 
-// Files of step 2 are complete when the loss of step 3 is known, and before its attempt is given up.
+// The weights of step 2 make the loss of step 3: their checkpoint, whole long before that, must not replace that of
+// step 1.
+static void test_weights_that_end_the_run_are_not_saved(void **state) {
+  (void)state;
+  run_to_bad_loss(1, 3, 1, NULL, "step-000001 ");
+}
+
 static bool finish_writes_at_abort(fake_stage_t *stage, const char *method, bool handled, void *context) {
   (void)context;
   if (!handled && strcmp(method, "Commit") == 0 && stage->step.applied == 1) {
@@ -138,26 +146,10 @@ static bool finish_writes_at_abort(fake_stage_t *stage, const char *method, bool
   return false;
 }
 
-// The same if their files are complete only after that.
+// The same where it is whole only after the loss is known, and before the attempt at step 3 is given up.
 static void test_weights_that_end_the_run_while_they_are_written(void **state) {
   (void)state;
-  open_world(16, 1);
-  for (int i = 0; i < WORLD_STAGES; i++) {
-    world.stages[i].write_ms = 1;
-    world.stages[i].run_ms = 50;
-    world.stages[i].nonfinite_step = 3;
-    world.stages[i].nonfinite_micro_batch = 0;
-    world.stages[i].hook = finish_writes_at_abort;
-  }
-  world_start_driver(&world);
-  world_wait_end(&world);
-  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
-  assert_int_equal(world.stages[0].whole_writes, 2);
-  assert_int_equal(world.stages[1].whole_writes, 2);
-  bl_driver_destroy(world.driver);
-  world.driver = NULL;
-  assert_string_equal(listing(), "step-000001 ");
-  world_close(&world);
+  run_to_bad_loss(1, 3, 1, finish_writes_at_abort, "step-000001 ");
 }
 
 static bool finish_write_in_step_4(fake_stage_t *stage, const char *method, bool handled, void *context) {
@@ -171,21 +163,7 @@ static bool finish_write_in_step_4(fake_stage_t *stage, const char *method, bool
 // With the weights of step 2 the loss of step 3 was finite, before their files were complete.
 static void test_earlier_weights_are_kept(void **state) {
   (void)state;
-  open_world(16, 2);
-  for (int i = 0; i < WORLD_STAGES; i++) {
-    world.stages[i].write_ms = 10 * WORLD_LIMIT_MS;
-    world.stages[i].run_ms = 50;
-    world.stages[i].nonfinite_step = 4;
-    world.stages[i].nonfinite_micro_batch = 0;
-    world.stages[i].hook = finish_write_in_step_4;
-  }
-  world_start_driver(&world);
-  world_wait_end(&world);
-  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
-  bl_driver_destroy(world.driver);
-  world.driver = NULL;
-  assert_string_equal(listing(), "step-000002 ");
-  world_close(&world);
+  run_to_bad_loss(2, 4, 10 * WORLD_LIMIT_MS, finish_write_in_step_4, "step-000002 ");
 }
 
 // Step 3 does not end. Counts what stage 0 is asked while it runs, after all have written the checkpoint of step 2.
