@@ -27,6 +27,7 @@
 
 typedef enum bl_job_family { BL_JOB_FAMILY_NONE, BL_JOB_FAMILY_GPT2, BL_JOB_FAMILY_LLAMA } bl_job_family_t;
 typedef enum bl_job_format { BL_JOB_FORMAT_TEXT, BL_JOB_FORMAT_BIN, BL_JOB_FORMAT_MEGATRON } bl_job_format_t;
+typedef enum bl_job_loss { BL_JOB_LOSS_ALL, BL_JOB_LOSS_MASKED } bl_job_loss_t;
 typedef enum bl_job_order { BL_JOB_ORDER_SHUFFLED, BL_JOB_ORDER_SEQUENTIAL } bl_job_order_t;
 typedef enum bl_job_lr_schedule { BL_JOB_LR_CONSTANT, BL_JOB_LR_COSINE } bl_job_lr_schedule_t;
 typedef enum bl_job_decay { BL_JOB_DECAY_MATRICES, BL_JOB_DECAY_ALL } bl_job_decay_t;
@@ -68,7 +69,7 @@ typedef enum bl_job_schedule {
   BL_JOB_SCHEDULE_DUALPIPE_V
 } bl_job_schedule_t;
 
-#define BL_JOB_KEYS      80   // number of rows of the table; the compiler checks it
+#define BL_JOB_KEYS      81   // number of rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // maximum of pipeline.costs: sums of them stay far below the limit of a double
 
 typedef struct bl_job {
@@ -87,6 +88,7 @@ typedef struct bl_job {
     bl_files_or_fraction_t validation;
     bl_job_format_t format;
     bl_job_order_t order;
+    bl_job_loss_t loss; // which labels count
   } data;
   struct {
     int64_t steps;

@@ -10,6 +10,7 @@
 static const char *const families[] = {"", "gpt2", "llama", NULL};
 static const char *const formats[] = {"text", "bin", "megatron", NULL};
 static const char *const orders[] = {"shuffled", "sequential", NULL};
+static const char *const losses[] = {"all", "masked", NULL};
 static const char *const lr_schedules[] = {"constant", "cosine", NULL};
 static const char *const decays[] = {"matrices", "all", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
@@ -156,6 +157,14 @@ static const bl_option_t rows[] = {
      .choices = orders,
      .preset = "shuffled",
      .help = "Order of the windows; both are pure functions of train.seed and the step."},
+    {.name = "data.loss",
+     .type = BL_OPTION_ENUM,
+     AT(data.loss),
+     .choices = losses,
+     .preset = "all",
+     .help =
+         "Which tokens have a loss. masked: those with a 1 in the mask beside their file, FILE.mask (of Megatron-LM "
+         "NAME.bin.mask): one byte, 0 or 1, for every token."},
 
     {.name = "train.steps",
      .type = BL_OPTION_INT,

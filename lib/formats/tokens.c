@@ -90,6 +90,7 @@ bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_t *parts, si
 // Consecutive tokens of one part.
 typedef struct {
   const uint8_t *bytes;
+  const uint8_t *mask; // NULL: none
   uint64_t count;
   bl_token_width_t width;
   bool is_signed;
@@ -107,6 +108,7 @@ static run_t find_run(const bl_tokens_t *tokens, uint64_t position, uint64_t lim
   const bl_token_part_t *p = &tokens->parts[part];
   uint64_t left = p->count - index;
   return (run_t){.bytes = p->bytes + index * p->width,
+                 .mask = p->mask != NULL ? p->mask + index : NULL,
                  .count = left < limit ? left : limit,
                  .width = p->width,
                  .is_signed = p->is_signed,
@@ -133,15 +135,45 @@ static uint32_t token_at(const run_t *run, uint64_t i) {
   return read_u32(bytes);
 }
 
+static void read_run(const run_t *run, int32_t *out) {
+  for (uint64_t i = 0; i < run->count; i++) {
+    uint32_t token = token_at(run, i);
+    out[i] = token > INT32_MAX ? INT32_MAX : (int32_t)token;
+  }
+}
+
 void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out) {
   for (uint64_t done = 0; done < count;) {
     run_t run = find_run(tokens, first + done, count - done);
-    for (uint64_t i = 0; i < run.count; i++) {
-      uint32_t token = token_at(&run, i);
-      out[done + i] = token > INT32_MAX ? INT32_MAX : (int32_t)token;
+    read_run(&run, out + done);
+    done += run.count;
+  }
+}
+
+void bl_tokens_read_labels(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out) {
+  for (uint64_t done = 0; done < count;) {
+    run_t run = find_run(tokens, first + done, count - done);
+    read_run(&run, out + done);
+    for (uint64_t i = 0; run.mask != NULL && i < run.count; i++) {
+      out[done + i] = run.mask[i] != 0 ? out[done + i] : BL_LABEL_NONE;
     }
     done += run.count;
   }
+}
+
+uint64_t bl_tokens_count_labels(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint64_t *bad) {
+  uint64_t counted = 0;
+  *bad = BL_TOKENS_NONE;
+  for (uint64_t done = 0; done < count;) {
+    run_t run = find_run(tokens, first + done, count - done);
+    for (uint64_t i = 0; run.mask != NULL && i < run.count; i++) {
+      *bad = run.mask[i] > 1 && *bad == BL_TOKENS_NONE ? first + done + i : *bad;
+      counted += run.mask[i];
+    }
+    counted += run.mask == NULL ? run.count : 0;
+    done += run.count;
+  }
+  return counted;
 }
 
 int64_t bl_tokens_value(const bl_tokens_t *tokens, uint64_t position) {
@@ -170,5 +202,6 @@ uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_
 bl_token_place_t bl_tokens_place(const bl_tokens_t *tokens, uint64_t position) {
   run_t run = find_run(tokens, position, 1);
   const bl_token_part_t *part = &tokens->parts[run.part];
-  return (bl_token_place_t){.part = run.part, .offset_bytes = part->offset_bytes + run.index * part->width};
+  return (bl_token_place_t){
+      .part = run.part, .index = run.index, .offset_bytes = part->offset_bytes + run.index * part->width};
 }

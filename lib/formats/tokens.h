@@ -7,6 +7,7 @@
 //              magic 20240520, version 1: uint16 tokens; magic 20240801, version 7: uint32 tokens;
 //            without such a magic, nanoGPT: uint16 tokens from the first byte.
 //   (Megatron-LM's files: formats/megatron.h)
+// A part may have a mask: one byte per token, 1 if it counts as a label, 0 if it has no loss.
 // A stream is several parts one after the other.
 //
 // PURE. Thread: any; parts and streams are immutable and borrow the files' bytes.
@@ -27,6 +28,7 @@ typedef struct bl_token_part {
   bl_token_width_t width;
   uint64_t offset_bytes; // of the first token in its file, for messages
   bool is_signed;        // negative tokens read as INT32_MAX
+  const uint8_t *mask;   // [count], borrowed; NULL: every token counts
 } bl_token_part_t;
 
 void bl_token_part_text(bl_token_part_t *part, const uint8_t *bytes, uint64_t size_bytes);
@@ -48,6 +50,13 @@ BL_MUST_USE bl_status_t bl_tokens_init(bl_tokens_t *tokens, const bl_token_part_
 // below 0 read as INT32_MAX, which no vocabulary contains.
 void bl_tokens_read(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out);
 
+// Like bl_tokens_read, for labels: a token that does not count reads as BL_LABEL_NONE.
+#define BL_LABEL_NONE (-1)
+void bl_tokens_read_labels(const bl_tokens_t *tokens, uint64_t first, uint64_t count, int32_t *out);
+// Returns how many tokens of first .. first + count - 1 count as labels, and sets *bad to the position of the first one
+// whose mask is neither 0 nor 1, or to BL_TOKENS_NONE.
+uint64_t bl_tokens_count_labels(const bl_tokens_t *tokens, uint64_t first, uint64_t count, uint64_t *bad);
+
 // Returns the token at `position` of the stream as the file has it, for messages.
 int64_t bl_tokens_value(const bl_tokens_t *tokens, uint64_t position);
 
@@ -57,6 +66,7 @@ uint64_t bl_tokens_find_above(const bl_tokens_t *tokens, uint64_t first, uint64_
 
 typedef struct bl_token_place {
   size_t part;
+  uint64_t index;        // in the part
   uint64_t offset_bytes; // in the part's file
 } bl_token_place_t;
 // Returns where the token at `position` of the stream lies, for messages.

@@ -66,16 +66,38 @@ static bl_status_t open_flat(bl_dataset_file_t *file, bl_token_part_t *part, con
   return status;
 }
 
+// Opens the mask of an open file.
+static bl_status_t open_mask(bl_dataset_file_t *file, bl_token_part_t *part, bl_error_t *err) {
+  char *path = NULL;
+  if (asprintf(&path, "%s" BL_DATASET_MASK_SUFFIX, file->path) < 0) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory to open the mask of %s", file->path);
+  }
+  bl_status_t status = bl_file_map_open(&file->mask, path, err);
+  if (status == BL_OK && file->mask.size_bytes != part->count) {
+    status = bl_error_set(
+        err, BL_INVALID, "%s: has %zu byte%s, one for each of the %" PRIu64 " token%s of %s is needed", path,
+        file->mask.size_bytes, bl_plural(file->mask.size_bytes), part->count, bl_plural(part->count), file->path);
+  }
+  free(path);
+  part->mask = file->mask.bytes;
+  return status;
+}
+
 static bl_status_t open_file(bl_dataset_file_t *file, bl_token_part_t *part, const char *path, const char *key,
-                             bl_job_format_t format, bl_error_t *err) {
+                             const bl_job_t *job, bl_error_t *err) {
   file->path = strdup(path);
   if (file->path == NULL) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to open %s", path);
   }
-  bl_status_t status = format == BL_JOB_FORMAT_MEGATRON ? open_megatron(file, part, path, err)
-                                                        : open_flat(file, part, path, format, err);
+  bl_status_t status = job->data.format == BL_JOB_FORMAT_MEGATRON ? open_megatron(file, part, path, err)
+                                                                  : open_flat(file, part, path, job->data.format, err);
   if (status != BL_OK) {
     bl_error_prefix(err, "%s", key);
+    return status;
+  }
+  status = job->data.loss == BL_JOB_LOSS_MASKED ? open_mask(file, part, err) : BL_OK;
+  if (status != BL_OK) {
+    bl_error_prefix(err, "data.loss");
   }
   return status;
 }
@@ -129,8 +151,7 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
     for (size_t i = 0; i < lists[l]->count; i++) {
       size_t n = dataset->file_count++;
       dataset->part_files[n] = n;
-      bl_status_t status =
-          open_file(&dataset->files[n], &dataset->parts[n], lists[l]->items[i], keys[l], job->data.format, err);
+      bl_status_t status = open_file(&dataset->files[n], &dataset->parts[n], lists[l]->items[i], keys[l], job, err);
       if (status == BL_OK && job->data.format == BL_JOB_FORMAT_BIN) {
         status = check_raw(&dataset->files[n], &dataset->parts[n], keys[l], dataset->vocab, err);
       }
@@ -178,6 +199,7 @@ static void hold_out(bl_dataset_t *dataset, size_t first, size_t count, double f
     end->bytes = part->bytes + kept * part->width;
     end->offset_bytes += kept * part->width;
     end->count = part->count - kept;
+    end->mask = part->mask != NULL ? part->mask + kept : NULL;
     part->count = kept;
     dataset->part_files[(*part_count)++] = dataset->part_files[i];
   }
@@ -276,10 +298,32 @@ bl_status_t bl_dataset_fail_token(const bl_dataset_t *dataset, const bl_tokens_t
                       place.offset_bytes, value, dataset->vocab);
 }
 
+// Adds the labels that count among tokens first .. first + count - 1 to *counted.
+static bl_status_t count_range(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t first, uint64_t count,
+                               uint64_t *counted, bl_error_t *err) {
+  uint64_t bad;
+  *counted += bl_tokens_count_labels(tokens, first, count, &bad);
+  if (bad == BL_TOKENS_NONE) {
+    return BL_OK;
+  }
+  const bl_token_place_t place = bl_tokens_place(tokens, bad);
+  const bl_token_part_t *part = &tokens->parts[place.part];
+  const bl_dataset_file_t *file = &dataset->files[dataset->part_files[part - dataset->parts]];
+  return bl_error_set(err, BL_INVALID, "data.loss: %s" BL_DATASET_MASK_SUFFIX ": byte %td is %u, a mask has 0 and 1",
+                      file->path, part->mask + place.index - file->mask.bytes, part->mask[place.index]);
+}
+
+static bl_status_t count_window(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t window,
+                                uint64_t *counted, bl_error_t *err) {
+  return count_range(dataset, tokens, window * dataset->seq + 1, dataset->seq, counted, err);
+}
+
 static bl_status_t check_range(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t first, uint64_t count,
                                bl_error_t *err) {
-  uint64_t bad = bl_tokens_find_above(tokens, first, count, dataset->vocab);
-  return bad == BL_TOKENS_NONE ? BL_OK : bl_dataset_fail_token(dataset, tokens, bad, err);
+  const uint64_t bad = bl_tokens_find_above(tokens, first, count, dataset->vocab);
+  uint64_t counted = 0;
+  return bad != BL_TOKENS_NONE ? bl_dataset_fail_token(dataset, tokens, bad, err)
+                               : count_range(dataset, tokens, first, count, &counted, err);
 }
 
 static bl_status_t check_tokens(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t windows, bool whole,
@@ -299,6 +343,33 @@ static bl_status_t check_tokens(const bl_dataset_t *dataset, const bl_tokens_t *
     }
   }
   return BL_OK;
+}
+
+// Checks that there is a label that counts.
+static bl_status_t check_labels(const bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
+  for (size_t i = 0; i < dataset->source_count; i++) {
+    const bl_dataset_source_t *source = &dataset->sources[i];
+    uint64_t counted = 0;
+    for (uint64_t window = 0; window < source->windows && counted == 0; window++) { // as a rule it is the first
+      bl_status_t status = count_window(dataset, &source->tokens, window, &counted, err);
+      if (status != BL_OK) {
+        return status;
+      }
+    }
+    if (counted == 0) {
+      return bl_job_fail(job, err, "data.loss", "no token to train on counts in the mask of %s%s",
+                         dataset->files[i].path,
+                         dataset->source_count < job->data.train.count ? " and the others" : "");
+    }
+  }
+  uint64_t counted = 1;
+  bl_status_t status =
+      dataset->validation_windows > 0 ? bl_dataset_count_validation_labels(dataset, &counted, err) : BL_OK;
+  if (status == BL_OK && counted == 0) {
+    status = bl_job_fail(job, err, "data.loss", "no token of the first %d held-out windows counts in the masks",
+                         BL_DATASET_VALIDATION_WINDOWS);
+  }
+  return status;
 }
 
 static bl_status_t prepare(bl_dataset_t *dataset, const bl_job_t *job, bl_error_t *err) {
@@ -328,11 +399,14 @@ static bl_status_t prepare(bl_dataset_t *dataset, const bl_job_t *job, bl_error_
   if (status == BL_OK) {
     status = check_tokens(dataset, &dataset->validation, dataset->validation_windows, whole, err);
   }
+  if (status == BL_OK && dataset->masked) {
+    status = check_labels(dataset, job, err);
+  }
   return status;
 }
 
 bl_status_t bl_dataset_open(bl_dataset_t *dataset, const bl_job_t *job, const bl_model_t *model, bl_error_t *err) {
-  bl_dataset_t opened = {.vocab = model->vocab, .seq = model->seq};
+  bl_dataset_t opened = {.vocab = model->vocab, .seq = model->seq, .masked = job->data.loss == BL_JOB_LOSS_MASKED};
   bl_status_t status = prepare(&opened, job, err);
   if (status != BL_OK) {
     bl_dataset_close(&opened);
@@ -359,10 +433,40 @@ bl_dataset_window_t bl_dataset_window(const bl_dataset_t *dataset, uint64_t step
   return (bl_dataset_window_t){&source->tokens, window};
 }
 
+uint64_t bl_dataset_validation_micro_batches(const bl_dataset_t *dataset) {
+  const uint64_t windows = dataset->validation_windows, most = BL_DATASET_VALIDATION_WINDOWS;
+  const uint64_t count = (windows < most ? windows : most) / dataset->sampler.micro_batch;
+  return windows > 0 && count == 0 ? 1 : count;
+}
+
+bl_status_t bl_dataset_count_labels(const bl_dataset_t *dataset, uint64_t step, uint64_t *counted, bl_error_t *err) {
+  const bl_sampler_t *sampler = &dataset->sampler;
+  bl_status_t status = BL_OK;
+  *counted = 0;
+  for (uint32_t i = 0; i < sampler->micro_batches && status == BL_OK; i++) {
+    for (uint32_t row = 0; row < sampler->micro_batch && status == BL_OK; row++) {
+      const bl_dataset_window_t at = bl_dataset_window(dataset, step, i, row);
+      status = count_window(dataset, at.tokens, at.window, counted, err);
+    }
+  }
+  return status;
+}
+
+bl_status_t bl_dataset_count_validation_labels(const bl_dataset_t *dataset, uint64_t *counted, bl_error_t *err) {
+  const uint64_t rows = bl_dataset_validation_micro_batches(dataset) * dataset->sampler.micro_batch;
+  bl_status_t status = BL_OK;
+  *counted = 0;
+  for (uint64_t row = 0; row < rows && status == BL_OK; row++) {
+    status = count_window(dataset, &dataset->validation, row % dataset->validation_windows, counted, err);
+  }
+  return status;
+}
+
 void bl_dataset_close(bl_dataset_t *dataset) {
   for (size_t i = 0; i < dataset->file_count; i++) {
     bl_file_map_close(&dataset->files[i].map);
     bl_file_map_close(&dataset->files[i].index);
+    bl_file_map_close(&dataset->files[i].mask);
     free(dataset->files[i].path);
   }
   free(dataset->files);

@@ -14,9 +14,12 @@
 // Held-out data: files of their own, or the end of each source. In Megatron's files the cut moves back to the start of
 // its document, so that no document is on both sides, unless nothing would be left to train on.
 //
+// Labels: with data.loss masked every file has a mask beside it, and a label whose token has a 0 there has no loss.
+//
 // Opening checks what can be checked without reading everything: formats and lengths, that every source has a window,
 // and that there is no token >= vocab in text (all of it) and in the first, the last and a sample of the other windows.
-// Windows are checked in full when they are read (stage-service/data).
+// Windows are checked in full when they are read (stage-service/data). Every source, and the held-out windows, must have
+// a label that counts.
 //
 // Reads files. Thread: one thread opens and closes; a dataset is immutable in between, and any thread may read it.
 #ifndef BALLAST_JOB_DATASET_H
@@ -35,7 +38,14 @@ typedef struct bl_dataset_file {
   bl_file_map_t map;
   bl_file_map_t index; // of Megatron's files
   bl_megatron_index_t documents;
+  bl_file_map_t mask; // of a job with data.loss masked
 } bl_dataset_file_t;
+
+// What follows the path of a file (of Megatron-LM: of its .bin) in the path of its mask.
+#define BL_DATASET_MASK_SUFFIX ".mask"
+// Maximum of held-out windows in one validation. They are always the first ones, so that losses of different steps
+// compare. Bounds the time of a validation to a few steps.
+#define BL_DATASET_VALIDATION_WINDOWS 256
 
 typedef struct bl_dataset_source {
   bl_tokens_t tokens;
@@ -60,6 +70,7 @@ typedef struct bl_dataset {
   uint64_t total_bytes;        // of all files
   uint32_t vocab;
   uint32_t seq;
+  bool masked;              // not every label counts
   bl_dataset_file_t *files; // training files, then held-out files
   size_t file_count;
   bl_token_part_t *parts; // training data, then held-out data
@@ -77,6 +88,15 @@ void bl_dataset_close(bl_dataset_t *dataset); // a zeroed one is fine
 // of the job.
 bl_dataset_window_t bl_dataset_window(const bl_dataset_t *dataset, uint64_t step, uint32_t micro_batch,
                                       uint32_t sequence);
+
+// Returns how many micro-batches of held-out windows a validation reads, at least 1: from the first window on, modulo
+// their number. 0 if nothing is held out.
+uint64_t bl_dataset_validation_micro_batches(const bl_dataset_t *dataset);
+
+// Sets *counted to the number of labels that count in all micro-batches of training step `step` (from 0), or of a
+// validation. Reads the masks of their windows. BL_INVALID: a mask that is neither 0 nor 1, with file and byte.
+bl_status_t bl_dataset_count_labels(const bl_dataset_t *dataset, uint64_t step, uint64_t *counted, bl_error_t *err);
+bl_status_t bl_dataset_count_validation_labels(const bl_dataset_t *dataset, uint64_t *counted, bl_error_t *err);
 
 // Reports the token at `position` of `tokens` (a stream of this dataset) as too large for the vocabulary: BL_INVALID
 // with file, offset and value.

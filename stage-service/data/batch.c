@@ -14,7 +14,7 @@ static bl_status_t read_window(const bl_dataset_t *dataset, const bl_tokens_t *t
     bl_tokens_read(tokens, first, count, batch->inputs + row * count);
   }
   if (batch->labels != NULL) {
-    bl_tokens_read(tokens, first + 1, count, batch->labels + row * count);
+    bl_tokens_read_labels(tokens, first + 1, count, batch->labels + row * count);
   }
   return BL_OK;
 }

@@ -32,6 +32,8 @@ static inline uint32_t bl__execution_slices(const bl__execution_t *execution) {
 bl_status_t bl__execution_compute(bl__execution_t *execution, const bl_planned_op_t *op, bl_error_t *err);
 // Returns the pipe of the plan whose last chunk, with the head, is on this stage; the number of pipes: none.
 uint32_t bl__execution_head_pipe(const bl__execution_t *execution);
+// Tells the chunk with the head how many labels of the step, or of the validation, count. BL_INVALID: a mask.
+BL_MUST_USE bl_status_t bl__execution_count_labels(const bl__execution_t *execution, bl_error_t *err);
 // Collects in the vote what the head has written. After all work has ended.
 void bl__execution_collect_losses(bl__execution_t *execution);
 

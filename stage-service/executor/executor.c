@@ -268,6 +268,9 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
   if (status == BL_OK) {
     status = bl_timeline_begin(engine->timeline, err);
   }
+  if (status == BL_OK) {
+    status = bl__execution_count_labels(&execution, err);
+  }
   if (status != BL_OK) {
     return status;
   }

@@ -107,13 +107,37 @@ uint32_t bl__execution_head_pipe(const bl__execution_t *execution) {
   return pipe;
 }
 
+// Returns the chunk with the head; NULL: another stage has it.
+static bl_chunk_t *head_chunk(const bl__execution_t *execution) {
+  const bl_engine_t *engine = execution->engine;
+  const uint32_t pipe = bl__execution_head_pipe(execution), depth = bl_schedule_depth(engine->training.schedule);
+  return pipe < execution->run->plan->schedule->pipes ? bl_engine_chunk(engine, (pipe + 1) * depth - 1) : NULL;
+}
+
+bl_status_t bl__execution_count_labels(const bl__execution_t *execution, bl_error_t *err) {
+  const bl_dataset_t *dataset = &execution->engine->training.dataset;
+  const bl_run_id_t *run = &execution->run->id;
+  bl_chunk_t *chunk = head_chunk(execution);
+  uint64_t counted;
+  if (!dataset->masked || run->kind == BL_RUN_GENERATE || chunk == NULL) {
+    return BL_OK;
+  }
+  if (run->kind == BL_RUN_VALIDATE) {
+    const bl_status_t status = bl_dataset_count_validation_labels(dataset, &counted, err);
+    bl_chunk_set_counted(chunk, counted, bl_dataset_validation_micro_batches(dataset));
+    return status;
+  }
+  const bl_status_t status = bl_dataset_count_labels(dataset, run->step - 1, &counted, err);
+  bl_chunk_set_counted(chunk, counted, dataset->sampler.micro_batches);
+  return status;
+}
+
 void bl__execution_collect_losses(bl__execution_t *execution) {
   bl_vote_t *vote = execution->vote;
-  const bl_schedule_t *schedule = execution->engine->training.schedule;
   const uint32_t pipe = bl__execution_head_pipe(execution),
                  begin = pipe * vote->loss_count, // each pipe has as many micro-batches
       first = begin + bl_engine_first_micro_batch(execution->engine, execution->run->plan->schedule->micro_batches);
-  const bl_chunk_t *chunk = bl_engine_chunk(execution->engine, (pipe + 1) * bl_schedule_depth(schedule) - 1);
+  const bl_chunk_t *chunk = head_chunk(execution);
   for (uint32_t i = 0; i < vote->loss_count; i++) {
     const bl_chunk_loss_t *losses = &execution->engine->losses[(size_t)(begin + i) * bl__execution_slices(execution)];
     bool bad = false;

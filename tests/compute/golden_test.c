@@ -2,8 +2,8 @@
 // Verifies 20 training steps of a small GPT-2 (tied), LLaMA (grouped queries), Mistral, Qwen 2 and 3, Phi 3 and Gemma 1 to 3
 // against PyTorch and transformers: losses, gradient norms and the final weights of tests/golden within 1e-4 relative, for one
 // and three chunks, both attention kinds, and a lean fused backward; the same in bf16 against PyTorch's bf16, within a few
-// times what bf16 itself moves them (PyTorch rounds at other places); and in fp32 with weight decay of every tensor. With the
-// argument `cuda` on that device instead of the host.
+// times what bf16 itself moves them (PyTorch rounds at other places); and in fp32 with weight decay of every tensor, and with
+// losses of some labels alone. With the argument `cuda` on that device instead of the host.
 #include "compute/ops/select.h"
 #include "compute/trainer.h"
 #include "formats/hf_config.h"
@@ -35,7 +35,7 @@ typedef struct {
   json_t *json;     // settings and rates
   json_t *expected; // losses and norms
   tolerance_t tolerance;
-  bl_file_map_t weights_file, tokens_file;
+  bl_file_map_t weights_file, tokens_file, mask_file;
   bl_safetensors_t weights;
   bl_token_part_t part;
   bl_tokens_t tokens;
@@ -48,6 +48,7 @@ static size_t steps_compared(void) {
 }
 
 static bl_decay_t decay; // of what
+static bool masked;      // not every label has a loss
 
 // What trains: the host, or the device that was asked for.
 static const bl_ops_t *back_end;
@@ -108,6 +109,7 @@ static void open_golden(golden_t *golden, const char *name, bl_dtype_t dtype) {
   bl_error_clear(&err);
   golden->json = load_json(name, "golden.json");
   golden->expected = dtype == BL_DTYPE_BF16  ? load_json(name, "golden-bf16.json")
+                     : masked                ? load_json(name, "golden-masked.json")
                      : decay == BL_DECAY_ALL ? load_json(name, "golden-decay.json")
                                              : json_incref(golden->json);
   golden->tolerance = dtype == BL_DTYPE_BF16 ? bf16_tolerance : fp32_tolerance;
@@ -117,6 +119,11 @@ static void open_golden(golden_t *golden, const char *name, bl_dtype_t dtype) {
             &err);
   expect_ok(bl_file_map_open(&golden->tokens_file, path_of(name, "tokens.bin"), &err), &err);
   expect_ok(bl_token_part_bin(&golden->part, golden->tokens_file.bytes, golden->tokens_file.size_bytes, &err), &err);
+  if (masked) {
+    expect_ok(bl_file_map_open(&golden->mask_file, path_of(name, "tokens.bin.mask"), &err), &err);
+    assert_int_equal(golden->mask_file.size_bytes, golden->part.count);
+    golden->part.mask = golden->mask_file.bytes;
+  }
   expect_ok(bl_tokens_init(&golden->tokens, &golden->part, 1), &err);
 }
 
@@ -124,6 +131,7 @@ static void close_golden(golden_t *golden) {
   bl_safetensors_cleanup(&golden->weights);
   bl_file_map_close(&golden->weights_file);
   bl_file_map_close(&golden->tokens_file);
+  bl_file_map_close(&golden->mask_file);
   json_decref(golden->json);
   json_decref(golden->expected);
 }
@@ -161,18 +169,22 @@ static void load_weights(const golden_t *golden, trainer_t *trainer, uint32_t in
   bl_chunk_weights_changed(chunk);
 }
 
-// Tokens and labels [micro_batches, micro_batch seq] of step k, from 0.
-static void read_step(const golden_t *golden, uint64_t k, uint32_t m, uint32_t b, int32_t *tokens, int32_t *labels) {
+// Tokens and labels [micro_batches, micro_batch seq] of step k, from 0. Returns how many labels count.
+static uint64_t read_step(const golden_t *golden, uint64_t k, uint32_t m, uint32_t b, int32_t *tokens,
+                          int32_t *labels) {
   const uint64_t seq = golden->model.seq;
   bl_sampler_t sampler = {
       .windows = bl_sampler_window_count(golden->tokens.count, seq), .micro_batches = m, .micro_batch = b};
+  uint64_t bad, counted = 0;
   for (uint32_t i = 0; i < m; i++) {
     for (uint32_t j = 0; j < b; j++) {
       uint64_t first = bl_sampler_window(&sampler, k, i, j) * seq;
       bl_tokens_read(&golden->tokens, first, seq, tokens + ((uint64_t)i * b + j) * seq);
-      bl_tokens_read(&golden->tokens, first + 1, seq, labels + ((uint64_t)i * b + j) * seq);
+      bl_tokens_read_labels(&golden->tokens, first + 1, seq, labels + ((uint64_t)i * b + j) * seq);
+      counted += bl_tokens_count_labels(&golden->tokens, first + 1, seq, &bad);
     }
   }
+  return counted;
 }
 
 static void expect_within(double tolerance, double found, double expected, const char *what, size_t step) {
@@ -213,7 +225,7 @@ static void check_final_norms(const golden_t *golden, trainer_t *trainer, uint32
 }
 
 static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_layout_options_t layout) {
-  golden_t golden;
+  golden_t golden = {0};
   open_golden(&golden, name, layout.dtype);
   const uint32_t m = (uint32_t)setting(&golden, "micro_batches"), b = (uint32_t)setting(&golden, "micro_batch");
   layout.micro_batch = b;
@@ -237,7 +249,11 @@ static void follow(const char *name, uint32_t chunks, trainer_order_t order, bl_
   const size_t all = (size_t)setting(&golden, "steps"), most = steps_compared(), steps = all < most ? all : most;
   for (size_t k = 0; k < steps; k++) {
     double losses[TRAINER_MICRO_BATCHES_MAX], mean = 0;
-    read_step(&golden, k, m, b, tokens, labels);
+    const uint64_t counted = read_step(&golden, k, m, b, tokens, labels);
+    if (masked) {
+      assert_true(counted < count);
+      bl_chunk_set_counted(trainer_chunk(trainer, chunks - 1), counted, m);
+    }
     trainer_run(trainer, tokens, labels, ops, op_count, losses);
     for (uint32_t i = 0; i < m; i++) {
       mean += losses[i] / m;
@@ -445,19 +461,43 @@ static void all_tensors_decay_as_in_pytorch(void **state) {
   decay = BL_DECAY_MATRICES;
 }
 
+// Answers, not questions: whole sequences, slices, layers in parts.
+static void masked_labels_have_no_loss_as_in_transformers(void **state) {
+  (void)state;
+  masked = true;
+  follow_all("gpt2");
+  if (device == NULL) {
+    follow_all("qwen2");
+    follow("qwen2", 1, (trainer_order_t){0},
+           (bl_layout_options_t){.attention = BL_ATTENTION_NAIVE, .layer_parts = {.count = 2}});
+    follow("qwen2", 2, (trainer_order_t){.one_forward_one_backward = true},
+           (bl_layout_options_t){.attention = BL_ATTENTION_FLASH, .slices = 4});
+  }
+  masked = false;
+}
+
 int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "cuda") == 0) {
     open_device();
   }
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(gpt2_follows_pytorch),          cmocka_unit_test(llama_follows_pytorch),
-      cmocka_unit_test(llama3_follows_pytorch),        cmocka_unit_test(mistral_follows_pytorch),
-      cmocka_unit_test(qwen2_follows_pytorch),         cmocka_unit_test(windows_follow_pytorch),
-      cmocka_unit_test(qwen3_follows_pytorch),         cmocka_unit_test(phi3_follows_pytorch),
-      cmocka_unit_test(gemma_follows_pytorch),         cmocka_unit_test(gemma2_follows_pytorch),
-      cmocka_unit_test(gemma3_follows_pytorch),        cmocka_unit_test(layers_in_parts_follow_pytorch),
-      cmocka_unit_test(slices_follow_pytorch),         cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
-      cmocka_unit_test(llama_follows_pytorch_in_bf16), cmocka_unit_test(all_tensors_decay_as_in_pytorch),
+      cmocka_unit_test(gpt2_follows_pytorch),
+      cmocka_unit_test(llama_follows_pytorch),
+      cmocka_unit_test(llama3_follows_pytorch),
+      cmocka_unit_test(mistral_follows_pytorch),
+      cmocka_unit_test(qwen2_follows_pytorch),
+      cmocka_unit_test(windows_follow_pytorch),
+      cmocka_unit_test(qwen3_follows_pytorch),
+      cmocka_unit_test(phi3_follows_pytorch),
+      cmocka_unit_test(gemma_follows_pytorch),
+      cmocka_unit_test(gemma2_follows_pytorch),
+      cmocka_unit_test(gemma3_follows_pytorch),
+      cmocka_unit_test(layers_in_parts_follow_pytorch),
+      cmocka_unit_test(slices_follow_pytorch),
+      cmocka_unit_test(gpt2_follows_pytorch_in_bf16),
+      cmocka_unit_test(llama_follows_pytorch_in_bf16),
+      cmocka_unit_test(all_tensors_decay_as_in_pytorch),
+      cmocka_unit_test(masked_labels_have_no_loss_as_in_transformers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -136,6 +136,23 @@ static void without_held_out_data_there_is_nothing_to_read(void **state) {
   assert_int_equal(bl_batch_read_validation(&none, 0, 0, &batch, &err), BL_PRECONDITION);
 }
 
+// Inputs keep every token.
+static void labels_that_do_not_count_are_not_read(void **state) {
+  (void)state;
+  int32_t inputs[ROWS * SEQ], labels[ROWS * SEQ];
+  uint8_t mask[900] = {0};
+  bl_error_t err = {0};
+  bl_batch_t batch = {.inputs = inputs, .labels = labels};
+  mask[2] = mask[SEQ] = mask[SEQ + 1] = 1;
+  dataset.parts[0].mask = mask;
+  assert_int_equal(bl_batch_read(&dataset, 1, 0, &batch, &err), BL_OK);
+  dataset.parts[0].mask = NULL;
+  for (uint64_t i = 0; i < ROWS * SEQ; i++) {
+    assert_int_equal(inputs[i], i);
+    assert_int_equal(labels[i], mask[i + 1] ? (int32_t)i + 1 : BL_LABEL_NONE);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(training_windows_are_those_of_the_contract),
@@ -144,6 +161,7 @@ int main(void) {
       cmocka_unit_test(held_out_windows_wrap),
       cmocka_unit_test(tokens_beyond_the_vocabulary_are_found_on_reading),
       cmocka_unit_test(without_held_out_data_there_is_nothing_to_read),
+      cmocka_unit_test(labels_that_do_not_count_are_not_read),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -38,7 +38,7 @@ static void test_a_whole_run(void **state) {
     assert_int_equal(world.validations[i].step, at[i]);
     // The fake stages give every run of that step the same losses, whatever it looks at.
     assert_true(fabs(world.validations[i].loss - fake_loss(&world.training, at[i])) < 1e-12);
-    assert_true(world.validations[i].tokens <= BL_DRIVER_VALIDATION_WINDOWS * 8u);
+    assert_true(world.validations[i].tokens <= BL_DATASET_VALIDATION_WINDOWS * 8u);
   }
   for (unsigned i = 0; i < WORLD_STAGES; i++) { // and nobody searches but the driver
     assert_int_equal(world.stages[i].orders, 1);

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every combination of policy, data path, path required of blocks, schedule, recomputation, slices of sequences, memory of the
-host, compute threads and place (processes of the run, or services that already run) on a tiny job: it runs with the bits of
-1f1b on one stage of as many threads (of two parts, with two copies of the model), or is refused with 2 before anything
-starts, where it is known to be impossible and nowhere else.
+host, tokens with a loss, compute threads and place (processes of the run, or services that already run) on a tiny job: it runs
+with the bits of 1f1b on one stage of as many threads (of two parts, with two copies of the model), or is refused with 2 before
+anything starts, where it is known to be impossible and nowhere else.
 
-A sample in which every two values that can meet do meet; BALLAST_TEST_LONG=1 takes the whole product of all but threads.
+A sample in which every two values that can meet do meet; BALLAST_TEST_LONG=1 takes the whole product of all but threads and losses.
 BALLAST_TEST_SEED as everywhere."""
 import collections
 import concurrent.futures
@@ -32,7 +32,7 @@ SLICED = {"gpipe": (16, 1, 2), "1f1b": (4, 1, 2), "eager-1f1b": (6, 1, 2), "inte
 # host: blocks keep their slots from I to W. (memory.slots, balance.cap)
 SPLIT = {"zb-h1": (3, 3), "zb-v": (6, 4), "adaptive": (4, 4)}
 
-Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host threads place")
+Combination = collections.namedtuple("Combination", "policy path require schedule recompute slices host loss threads place")
 AXES = Combination(
     policy=("none", "bpipe", "cap", "drop", "offload", "auto"),
     path=("auto", "shm", "tcp", "cuda-ipc", "nccl"),
@@ -42,6 +42,7 @@ AXES = Combination(
     recompute=("none", "attention", "full"),
     slices=("1", "2"),
     host=("no host", "16MiB"),
+    loss=("all", "masked"),
     threads=("1", "2"),
     place=("local", "services"))
 OF_GPUS = ("cuda-ipc", "nccl")
@@ -84,7 +85,7 @@ def write(folder, one, name="job.yaml"):
     if one.policy == "offload" and one.slices == "1" and one.schedule in SPLIT:
         memory["slots"], balance["cap"] = SPLIT[one.schedule]
     return write_job(folder, name, model=small_inline(hidden=16, layers=LAYERS, seq=8, vocab=256),
-                     data={"train": __file__, "format": "text"},
+                     data={"order": "shuffled", "loss": one.loss},
                      train={"steps": 2, "micro_batch": 1, "micro_batches": MICRO_BATCHES},
                      pipeline={"stages": STAGES, "schedule": one.schedule, "recompute": one.recompute,
                                "slices": int(one.slices), "threads": int(one.threads)},
@@ -156,9 +157,9 @@ def covering(choice, combinations, chosen=()):
 
 def check(folder, chosen):
     expected = {}
-    for slices, threads, parts in itertools.product(AXES.slices, AXES.threads, (1, 2)):
-        plain = write(folder, Combination("none", "auto", "any", "1f1b", "none", slices, "no host", threads, "local"))
-        expected[slices, threads, parts] = losses(run_job(folder, plain, "--local", "--set", "pipeline.stages=1", "--set",
+    for slices, loss, threads, parts in itertools.product(AXES.slices, AXES.loss, AXES.threads, (1, 2)):
+        plain = write(folder, Combination("none", "auto", "any", "1f1b", "none", slices, "no host", loss, threads, "local"))
+        expected[slices, loss, threads, parts] = losses(run_job(folder, plain, "--local", "--set", "pipeline.stages=1", "--set",
                                                  f"parallel.data_parts={parts}")[0])
     workers, found, parked, ran, refused = queue.Queue(), [], 0, 0, 0
     made = []
@@ -166,7 +167,7 @@ def check(folder, chosen):
     def work(one):
         worker = workers.get()
         try:
-            return (one, *worker.run(one, expected[one.slices, one.threads, 2 if one.schedule in BOTH else 1]))
+            return (one, *worker.run(one, expected[one.slices, one.loss, one.threads, 2 if one.schedule in BOTH else 1]))
         finally:
             workers.put(worker)
 
@@ -198,7 +199,7 @@ def main():
     refused = [one for one in product if reason_to_refuse(one) is not None]
     if os.environ.get("BALLAST_TEST_LONG") == "1":
         choice.shuffle(product)
-        chosen = list({one._replace(threads=""): one for one in product}.values())
+        chosen = list({one._replace(threads="", loss=""): one for one in product}.values())
     else:
         dear = [one for one in running if one.schedule in DEAR and parks(one)]
         others = sorted(set(running).difference(dear))

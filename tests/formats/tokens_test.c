@@ -137,6 +137,33 @@ static void parts_follow_each_other(void **state) {
   assert_int_equal(bl_tokens_find_above(&tokens, 0, 6, 'e'), BL_TOKENS_NONE);
 }
 
+static void labels_that_do_not_count_have_none(void **state) {
+  (void)state;
+  bl_token_part_t parts[5];
+  bl_tokens_t tokens = make_mixed(parts);
+  parts[0].mask = (const uint8_t[]){1, 0, 1};
+  parts[2].mask = (const uint8_t[]){0, 1}; // the last part has no mask
+  static const int32_t expected[] = {'a', -1, 'c', -1, 2, 'd'};
+  for (uint64_t first = 0; first <= 6; first++) {
+    for (uint64_t count = 0; first + count <= 6; count++) {
+      int32_t out[6];
+      uint64_t bad, counted = 0;
+      bl_tokens_read_labels(&tokens, first, count, out);
+      assert_memory_equal(out, expected + first, count * sizeof *out);
+      for (uint64_t i = 0; i < count; i++) {
+        counted += out[i] >= 0;
+      }
+      assert_int_equal(bl_tokens_count_labels(&tokens, first, count, &bad), counted);
+      assert_int_equal(bad, BL_TOKENS_NONE);
+    }
+  }
+  parts[2].mask = (const uint8_t[]){255, 2};
+  uint64_t bad;
+  (void)bl_tokens_count_labels(&tokens, 0, 6, &bad);
+  assert_int_equal(bad, 3);
+  assert_int_equal(bl_tokens_place(&tokens, bad).index, 0);
+}
+
 static void counts_that_overflow_are_refused(void **state) {
   (void)state;
   bl_token_part_t parts[2] = {{.count = UINT64_MAX, .width = BL_TOKEN_BYTE}, {.count = 1, .width = BL_TOKEN_BYTE}};
@@ -150,6 +177,7 @@ int main(void) {
       cmocka_unit_test(reads_the_golden_tokens),
       cmocka_unit_test(malformed_bins_are_refused),
       cmocka_unit_test(parts_follow_each_other),
+      cmocka_unit_test(labels_that_do_not_count_have_none),
       cmocka_unit_test(counts_that_overflow_are_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

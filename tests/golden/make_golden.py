@@ -5,6 +5,7 @@
     python3 make_golden.py [FOLDER]        (default: the folder of this script)
     python3 make_golden.py --bf16 [FOLDER] (golden-bf16.json alone, for the models that are there)
     python3 make_golden.py --decay [FOLDER] (golden-decay.json alone, the same)
+    python3 make_golden.py --masked [FOLDER] (tokens.bin.mask and golden-masked.json alone, the same)
 
 BALLAST_GOLDEN_MODELS=llama3,mistral makes these alone.
 
@@ -202,6 +203,16 @@ def write_tokens(path, tokens):
     path.write_bytes(struct.pack("<256i", *header) + tokens.astype("<u2").tobytes())
 
 
+def make_mask(seed, count):
+    """1 for tokens with a loss: questions of up to 40 tokens without one, and answers of up to 15. Some windows have none."""
+    random = numpy.random.RandomState(seed)
+    mask, counts = [], 0
+    while len(mask) < count:
+        mask += [counts] * random.randint(1, 16 if counts else 41)
+        counts = 1 - counts
+    return numpy.array(mask[:count], dtype=numpy.uint8)
+
+
 def rate(step):
     """The learning rate of step 1, 2, ...: lib/job/rate.h has the same formula."""
     if step <= TRAIN["warmup"]:
@@ -210,9 +221,19 @@ def rate(step):
     return TRAIN["min_lr"] + (TRAIN["lr"] - TRAIN["min_lr"]) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def train(model, tokens, half=None, decay_all=False):
-    """With `half`, a bf16 copy of the model: gradients are computed on it, summed in fp32 and applied to `model`."""
+def batches_of(step, tokens):
+    """The windows of the micro-batches of a step, from 0: [MICRO_BATCH, SEQ + 1] each."""
     windows = (len(tokens) - 1) // SEQ
+    for i in range(MICRO_BATCHES):
+        first = (step * MICRO_BATCHES + i) * MICRO_BATCH
+        starts = [(first + j) % windows * SEQ for j in range(MICRO_BATCH)]
+        yield torch.tensor(numpy.stack([tokens[s : s + SEQ + 1] for s in starts]).astype(numpy.int64))
+
+
+def train(model, tokens, half=None, decay_all=False, mask=None):
+    """With `half`, a bf16 copy of the model: gradients are computed on it, summed in fp32 and applied to `model`. With
+    `mask`, the loss is that of transformers' Trainer: the mean over all labels of a step that are not -100."""
+    masked = tokens if mask is None else numpy.where(mask == 1, tokens.astype(numpy.int64), -100)
     matrices = [p for p in model.parameters() if p.dim() == 2]
     vectors = [p for p in model.parameters() if p.dim() != 2]
     optimizer = torch.optim.AdamW(
@@ -224,18 +245,21 @@ def train(model, tokens, half=None, decay_all=False):
         losses = []
         if half is not None:
             half.load_state_dict(model.state_dict())
-        for i in range(MICRO_BATCHES):
-            first = (k * MICRO_BATCHES + i) * MICRO_BATCH
-            starts = [(first + j) % windows * SEQ for j in range(MICRO_BATCH)]
-            batch = torch.tensor(numpy.stack([tokens[s : s + SEQ + 1] for s in starts]).astype(numpy.int64))
+        labels = [batch[:, 1:] for batch in batches_of(k, masked)]
+        counted = sum(int((of != -100).sum()) for of in labels)
+        for batch, of in zip(batches_of(k, tokens), labels):
             logits = (model if half is None else half)(batch[:, :-1]).logits.to(model.dtype)
-            total = torch.nn.functional.cross_entropy(
-                logits.reshape(-1, VOCAB), batch[:, 1:].reshape(-1), reduction="sum")
-            loss = total / (MICRO_BATCHES * MICRO_BATCH * SEQ)
+            if mask is None:
+                total = torch.nn.functional.cross_entropy(logits.reshape(-1, VOCAB), of.reshape(-1), reduction="sum")
+                loss = total / counted
+            else:
+                loss = transformers.loss.loss_utils.ForCausalLMLoss(
+                    logits, None, VOCAB, num_items_in_batch=counted, shift_labels=of.contiguous())
+                total = loss * counted
             loss.backward()
             if half is not None:
                 take_gradients(half, model)
-            losses.append(float(total.detach().double()) / (MICRO_BATCH * SEQ))
+            losses.append(float(total.detach().double()) / (counted / MICRO_BATCHES))
         norm = math.sqrt(sum(float(p.grad.double().square().sum()) for p in model.parameters()))
         scale = min(1.0, TRAIN["clip"] / (norm + 1e-6))
         for parameter in model.parameters():
@@ -280,9 +304,9 @@ def make_bf16(folder):
         print(f"{name} in bf16: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, fp32 differs by {difference}")
 
 
-def make_decay(folder):
-    """The same training with torch.optim.AdamW over all parameters: norms and biases decay, too."""
-    for _, name, kind, config in models():
+def make_variant(folder, variant, compared, **how):
+    """golden-VARIANT.json: the same training in another way, and how far it is at most from the first one."""
+    for number, name, kind, config in models():
         if name not in ("gpt2", "qwen2"):
             continue
         config._attn_implementation = "eager"
@@ -290,14 +314,17 @@ def make_decay(folder):
         model = kind.from_pretrained(target, attn_implementation="eager", dtype=torch.float32)
         golden = json.loads((target / "golden.json").read_text())
         tokens = numpy.frombuffer((target / "tokens.bin").read_bytes()[1024:], dtype="<u2")
-        result = train(model, tokens, decay_all=True)
+        if variant == "masked":
+            how["mask"] = make_mask(100 + number, len(tokens))
+            (target / "tokens.bin.mask").write_bytes(how["mask"].tobytes())
+        result = train(model, tokens, **how)
         difference = max(abs(result["final_norms"][key] - norm) / norm for key, norm in golden["final_norms"].items())
         written = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
-                   "relative_difference_to_matrices": difference,
+                   f"relative_difference_to_{compared}": difference,
                    **{key: result[key] for key in ("losses", "grad_norms", "final_norms")}}
-        (target / "golden-decay.json").write_text(json.dumps(written, indent=1) + "\n")
-        print(f"{name} with decay of all: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, norms of tensors "
-              f"differ by {difference:.1e}")
+        (target / f"golden-{variant}.json").write_text(json.dumps(written, indent=1) + "\n")
+        print(f"{name}, {variant}: loss {result['losses'][0]:.4f} -> {result['losses'][-1]:.4f}, norms of tensors differ by "
+              f"{difference:.1e}")
 
 
 def deviation(a, b):
@@ -386,7 +413,9 @@ def main():
     if not alone or "--bf16" in alone:
         make_bf16(folder)
     if not alone or "--decay" in alone:
-        make_decay(folder)
+        make_variant(folder, "decay", "matrices", decay_all=True)
+    if not alone or "--masked" in alone:
+        make_variant(folder, "masked", "all_labels")
 
 
 if __name__ == "__main__":

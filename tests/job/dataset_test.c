@@ -94,7 +94,7 @@ static int make_folder(void **state) {
 
 static int remove_folder(void **state) {
   (void)state;
-  static const char *const names[] = {"a", "b", "m.bin", "m.idx", "empty"};
+  static const char *const names[] = {"a", "b", "m.bin", "m.idx", "empty", "a.mask", "b.mask", "m.bin.mask"};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     char path[64];
     snprintf(path, sizeof path, "%s/%s", folder, names[i]);
@@ -379,6 +379,83 @@ static void raw_tokens_of_four_bytes_are_not_read_as_two(void **state) {
   unlink(path);
 }
 
+// Mask of a file of the folder: `count` bytes, every `nth` token counts.
+static void write_mask(const char *name, size_t count, size_t nth) {
+  char path[128];
+  uint8_t mask[256];
+  snprintf(path, sizeof path, "%s/%s.mask", folder, name);
+  for (size_t i = 0; i < count; i++) {
+    mask[i] = i % nth == 0;
+  }
+  write_file(path, mask, count);
+}
+
+// Every third of 80 tokens counts, every second of 240; the last quarter of each is held out.
+static void masks_say_which_labels_count(void **state) {
+  (void)state;
+  bl_dataset_t dataset;
+  bl_error_t err = {0};
+  write_mask("a", 80, 3);
+  write_mask("b", 240, 2);
+  open_or_fail(
+      &dataset, &model,
+      sets_of("data.loss=masked\ndata.train=[%s/a, %s/b]\ndata.weights=[3, 1]\ndata.validation=0.25", folder, folder));
+  assert_true(dataset.masked);
+  for (uint64_t step = 0; step < 20; step++) {
+    uint64_t expected = 0, counted;
+    for (uint32_t i = 0; i < 12; i++) {
+      const bl_dataset_window_t at = bl_dataset_window(&dataset, step, i / 2, i % 2);
+      for (uint64_t label = at.window * 16 + 1; label <= at.window * 16 + 16; label++) {
+        expected += label % (at.tokens == &dataset.sources[0].tokens ? 3 : 2) == 0;
+      }
+    }
+    assert_int_equal(bl_dataset_count_labels(&dataset, step, &counted, &err), BL_OK);
+    assert_int_equal(counted, expected);
+  }
+  uint64_t counted,
+      expected = 0; // 20 tokens of the first file, from its 60th on, then 60 of the second, from its 180th
+  assert_int_equal(bl_dataset_count_validation_labels(&dataset, &counted, &err), BL_OK);
+  assert_int_equal(bl_dataset_validation_micro_batches(&dataset), 2); // of 4 windows, in pairs
+  for (uint64_t label = 1; label <= 64; label++) {
+    expected += label < 20 ? (60 + label) % 3 == 0 : (180 + label - 20) % 2 == 0;
+  }
+  assert_int_equal(counted, expected);
+  bl_dataset_close(&dataset);
+}
+
+static void masks_of_megatron_files_lie_beside_their_tokens(void **state) {
+  (void)state;
+  bl_dataset_t dataset;
+  bl_error_t err = {0};
+  uint64_t counted;
+  write_megatron(500);
+  write_mask("m.bin", 250, 5);
+  open_or_fail(&dataset, &model, sets_of("data.loss=masked\ndata.format=megatron\ndata.train=%s/m.idx", folder));
+  assert_int_equal(bl_dataset_count_labels(&dataset, 0, &counted, &err), BL_OK);
+  assert_int_equal(counted, 12 * 16 / 5); // labels 1 to 192
+  bl_dataset_close(&dataset);
+}
+
+static void bad_masks_are_refused(void **state) {
+  (void)state;
+  const char *sets = sets_of("data.loss=masked\ndata.train=%s/b", folder);
+  char path[128];
+  snprintf(path, sizeof path, "%s/b.mask", folder);
+  unlink(path);
+  refuses(&model, sets, BL_NOT_FOUND, "b.mask: cannot open");
+  write_mask("b", 239, 2);
+  refuses(&model, sets, BL_INVALID, "b.mask: has 239 bytes, one for each of the 240 tokens of ");
+  write_mask("b", 240, 240); // the first token is no label
+  refuses(&model, sets, BL_INVALID, "no token to train on counts in the mask of ");
+  uint8_t mask[240] = {[5] = 1, [239] = 2};
+  write_file(path, mask, sizeof mask);
+  refuses(&model, sets, BL_INVALID, "b.mask: byte 239 is 2, a mask has 0 and 1");
+  mask[239] = 0;
+  write_file(path, mask, sizeof mask);
+  refuses(&model, sets_of("data.loss=masked\ndata.train=%s/b\ndata.validation=0.5", folder), BL_INVALID,
+          "no token of the first 256 held-out windows counts");
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(text_is_read_whole),
@@ -393,6 +470,9 @@ int main(void) {
       cmocka_unit_test(megatron_files_are_read_by_any_of_their_names),
       cmocka_unit_test(no_document_is_on_both_sides),
       cmocka_unit_test(bad_mixtures_and_indices_are_refused),
+      cmocka_unit_test(masks_say_which_labels_count),
+      cmocka_unit_test(masks_of_megatron_files_lie_beside_their_tokens),
+      cmocka_unit_test(bad_masks_are_refused),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

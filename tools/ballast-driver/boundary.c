@@ -45,10 +45,7 @@ static void decide_training(bl_driver_t *driver) {
 
 static void decide_validation(bl_driver_t *driver) {
   const bl_job_t *job = driver->options.job;
-  uint64_t windows = driver->options.training->dataset.validation_windows;
-  windows = windows < BL_DRIVER_VALIDATION_WINDOWS ? windows : BL_DRIVER_VALIDATION_WINDOWS;
-  uint64_t wanted = windows / (uint64_t)job->train.micro_batch; // micro-batches
-  wanted = wanted == 0 ? 1 : wanted;
+  const uint64_t wanted = bl_dataset_validation_micro_batches(&driver->options.training->dataset);
   for (size_t s = 0; s < driver->stage_count; s++) {
     const bl_rank_vote_t *vote = &driver->stages[s].vote;
     for (size_t i = 0; i < vote->loss_count && driver->validation.windows_seen < wanted; i++) {

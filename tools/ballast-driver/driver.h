@@ -31,9 +31,6 @@
 #define BL_DRIVER_TIMEOUT_MS 3000
 // Time for stages to come up before the run fails.
 #define BL_DRIVER_ARRIVAL_MS 10000
-// Maximum of held-out windows in one validation. They are always the first ones, so that losses of different steps
-// compare. Bounds the time of a validation to a few steps.
-#define BL_DRIVER_VALIDATION_WINDOWS 256
 // Attempts of a step that may fail on stages that stay alive. When the last of them fails, the run ends.
 #define BL_DRIVER_ATTEMPTS_MAX 3
 

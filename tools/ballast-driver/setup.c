@@ -32,12 +32,10 @@ static bl_status_t make_forward_plan(bl_driver_t *driver, bl_run_kind_t kind, ui
 // memory.
 static uint32_t validation_micro_batches(const bl_driver_t *driver) {
   const bl_training_t *training = driver->options.training;
-  uint64_t windows = training->dataset.validation_windows;
-  windows = windows < BL_DRIVER_VALIDATION_WINDOWS ? windows : BL_DRIVER_VALIDATION_WINDOWS;
-  uint64_t count = windows / (uint64_t)driver->options.job->train.micro_batch;
-  uint32_t most = training->schedule->micro_batches;
-  count = (count + training->grid.data - 1) / training->grid.data; // of each replica
-  return count == 0 ? 1 : count > most ? most : (uint32_t)count;
+  const uint64_t count = bl_dataset_validation_micro_batches(&training->dataset);
+  const uint64_t each = (count + training->grid.data - 1) / training->grid.data; // of each replica
+  const uint32_t most = training->schedule->micro_batches;
+  return each > most ? most : (uint32_t)each;
 }
 
 // Checks that the stores exist which the job's policy needs, and connects to them.

@@ -72,7 +72,8 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->own_rows = made->rows / made->ranks;
   made->alone = (bl_group_t){.parts = made->parts, .ranks = 1};
   made->group = options->group != NULL ? options->group : &made->alone;
-  made->loss_scale = (float)(1.0 / ((double)options->micro_batches * (double)made->rows * made->slices));
+  made->loss_rows = (double)made->rows * made->slices;
+  made->loss_scale = (float)(1.0 / ((double)options->micro_batches * made->loss_rows));
   made->parameter_count = bl_chunk_span_place_count(options->model, options->span, options->layout.layer_parts);
   made->places = calloc(made->parameter_count, sizeof *made->places);
   made->layers = calloc(options->span.layer_count, sizeof *made->layers);

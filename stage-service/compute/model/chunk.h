@@ -60,7 +60,7 @@ typedef struct bl_chunk_options {
   bl_chunk_span_t span;
   bl_layout_options_t layout; // `logits` is ignored: the layout that `ops` wants is used
   bl_group_t *group;          // ranks that share its layers; borrowed. NULL: the chunk has all parts
-  uint32_t micro_batches;     // per step: the loss scale is 1 / (micro_batches micro_batch seq)
+  uint32_t micro_batches;     // per step: the loss scale is 1 / (micro_batches micro_batch seq), if all labels count
   // What the copies of the stage's last chunk update; bl_chunk_create goes on to this one. NULL: there is one copy.
   bl_ownership_t *ownership;
   uint32_t copy;        // number of this copy of the chunk
@@ -131,7 +131,7 @@ typedef struct bl_chunk_parameter {
 
 // What the head writes, in staging memory of the device. Read it after the operation has ended (ops.h, rule 9).
 typedef struct bl_chunk_loss {
-  double sum;            // nats over the tokens of this micro-batch or slice; bl_chunk_loss_mean returns nats per token
+  double sum;            // nats over the labels of this micro-batch or slice that count
   int64_t first_bad_row; // row of the first token whose loss is not finite, -1: none
 } bl_chunk_loss_t;
 
@@ -178,7 +178,10 @@ void bl_chunk_use_slice(bl_chunk_t *chunk, const bl_chunk_slice_t *slice);
 void bl_chunk_forward(bl_chunk_t *chunk, const int32_t *tokens, void *in, void *slot, void *out);
 // R. Recomputes the block from the kept input, to the same bits that F left in the slot. `out` is not touched.
 void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot);
-// I. The chunk with the head reads labels [T] and writes *loss; both are NULL in others. accumulate_head: add the
+// Sets how many labels count in the next runs, of all `micro_batches` of one: losses are means over these, and the loss
+// scale is 1 / counted. Without a call all labels count. counted 0: losses and gradients are 0.
+void bl_chunk_set_counted(bl_chunk_t *chunk, uint64_t counted, uint64_t micro_batches);
+// I. The chunk with the head reads labels [T] and writes *loss; both are NULL in others. A label below 0 has no loss. accumulate_head: add the
 // gradient of the head's weight; false when a micro-batch is run again. With a fused layout W must follow at once,
 // because part of its input lies in workspace.
 void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, void *in, void *slot, void *out,
@@ -192,7 +195,8 @@ void bl_chunk_backward(bl_chunk_t *chunk, const int32_t *tokens, const int32_t *
 // ---- forward only, in the chunk with the head
 // Computes the loss of a hidden state. Writes only *loss and workspace.
 void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss);
-// Returns nats per token of a micro-batch: losses [slices].
+// Returns nats per label of a micro-batch: losses [slices]. If not all labels count, the sum is divided by the mean
+// number of a micro-batch, so that the mean over micro-batches is that over all labels that count.
 double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *losses);
 // Computes the logits [vocab] of one row of a hidden state.
 void bl_chunk_logits(bl_chunk_t *chunk, const void *out, uint64_t row, float *logits);

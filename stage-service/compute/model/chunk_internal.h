@@ -80,7 +80,8 @@ struct bl_chunk {
   bl_group_t *group;    // of the ranks; `alone` if there is one rank
   bl_group_t alone;
   bl_compute_dtype_t dtype;
-  float loss_scale; // 1 / (micro_batches T slices)
+  double loss_rows; // labels of a micro-batch that count, on average over those of a step
+  float loss_scale; // 1 / (micro_batches loss_rows)
 
   // Planned operations; all layers share them.
   bl_norm_shape_t norm;                 // of the rows of one part

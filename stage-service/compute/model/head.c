@@ -69,7 +69,12 @@ double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *losses
   for (uint32_t i = 1; i < chunk->slices; i++) {
     sum += losses[i].sum;
   }
-  return sum / ((double)chunk->rows * chunk->slices);
+  return sum / chunk->loss_rows;
+}
+
+void bl_chunk_set_counted(bl_chunk_t *chunk, uint64_t counted, uint64_t micro_batches) {
+  chunk->loss_rows = counted > 0 ? (double)counted / (double)micro_batches : 1;
+  chunk->loss_scale = counted > 0 ? (float)(1.0 / (double)counted) : 0;
 }
 
 // Rows of the hidden state whose logits exist at a time.

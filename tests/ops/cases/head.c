@@ -89,7 +89,7 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
   if (c->flags & OP_SOFTCAP) {
     h->ops->softcap_logits(h->compute, rows, vocab, stride, SOFTCAP, logits);
   }
-  h->ops->cross_entropy(h->compute, rows, vocab, stride, op_dtype(c), (const int32_t *)(const void *)t[LABELS], SCALE,
+  h->ops->cross_entropy(h->compute, rows, vocab, stride, op_dtype(c), op_labels(h, t[LABELS], rows), SCALE,
                         c->flags & OP_SOFTCAP ? SOFTCAP : 0.0f, logits, losses);
   const size_t row_bytes = vocab * (c->flags & OP_BF16 ? sizeof(uint16_t) : sizeof(float));
   for (size_t row = 0; row < rows; row++) { // a row of the gradient starts where its logits do
@@ -107,7 +107,7 @@ static void cross_entropy_host(const op_host_t *h, const op_case_t *c, float **t
 }
 
 // Of one row: logits are softcapped where the case says so, and the gradient is that of what they were.
-static double loss_of(const op_case_t *c, const double *logits, size_t label, double *gradient) {
+static double loss_of(const op_case_t *c, const double *logits, int64_t label, double *gradient) {
   const size_t vocab = c->dims[1];
   const double softcap = c->flags & OP_SOFTCAP ? (double)SOFTCAP : 0;
   double *softcapped = calloc(vocab, sizeof *softcapped);
@@ -126,7 +126,7 @@ static void cross_entropy_reference(const op_case_t *c, double **t) {
   t[SUM][0] = 0;
   for (size_t row = 0; row < c->dims[0]; row++) {
     double *gradient = t[DLOGITS] + row * c->dims[1];
-    t[LOSS][row] = loss_of(c, t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
+    t[LOSS][row] = loss_of(c, t[LOGITS] + row * c->dims[1], op_label(t[LABELS], row), gradient);
     t[SUM][0] += t[LOSS][row];
     for (size_t i = 0; i < c->dims[1]; i++) {
       gradient[i] *= (double)SCALE;
@@ -138,7 +138,7 @@ static void cross_entropy_reference(const op_case_t *c, double **t) {
 static void cross_entropy_forward(const op_case_t *c, double **t) {
   double *gradient = malloc(c->dims[1] * sizeof *gradient);
   for (size_t row = 0; row < c->dims[0]; row++) {
-    t[LOSS][row] = (double)SCALE * loss_of(c, t[LOGITS] + row * c->dims[1], (size_t)t[LABELS][row], gradient);
+    t[LOSS][row] = (double)SCALE * loss_of(c, t[LOGITS] + row * c->dims[1], op_label(t[LABELS], row), gradient);
   }
   free(gradient);
 }

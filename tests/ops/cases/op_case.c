@@ -66,6 +66,22 @@ void *op_block(const op_host_t *host, bl_arena_kind_t kind, size_t bytes) {
   return blocks[block_count++].base;
 }
 
+static bool has_label(size_t row) {
+  return row % 3 != 2;
+}
+
+const int32_t *op_labels(const op_host_t *host, const float *indices, size_t rows) {
+  int32_t *labels = op_block(host, BL_ARENA_STAGING, rows * sizeof *labels);
+  for (size_t row = 0; row < rows; row++) {
+    labels[row] = has_label(row) ? ((const int32_t *)(const void *)indices)[row] : -1;
+  }
+  return labels;
+}
+
+int64_t op_label(const double *indices, size_t row) {
+  return has_label(row) ? (int64_t)indices[row] : -1;
+}
+
 static void drop_blocks(void) {
   while (block_count > 0) {
     bl_arena_destroy(&blocks[--block_count]);

@@ -128,6 +128,10 @@ static inline bool op_sees_threads(uint32_t threads) {
 void op_host_workspace(const op_host_t *host);
 // Zeroed memory of the back end's device (or staging), until the comparison of the case ends.
 void *op_block(const op_host_t *host, bl_arena_kind_t kind, size_t bytes);
+// Labels of a case of cross entropy: `indices`, but every third row, from the third on, has none. The back end's lie in
+// staging, the reference's are read one by one.
+const int32_t *op_labels(const op_host_t *host, const float *indices, size_t rows);
+int64_t op_label(const double *indices, size_t row);
 // Waits for what was asked of the back end so far, then copies; either side may be memory of the device.
 void op_move(const op_host_t *host, void *to, const void *from, size_t bytes);
 // Gives back what the cases keep for a device, before it is closed.

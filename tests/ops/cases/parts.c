@@ -200,7 +200,7 @@ static void take_columns(const op_host_t *h, const op_case_t *c, const columns_t
 static void loss_host(const op_host_t *h, const op_case_t *c, float **t) {
   const size_t rows = c->dims[0], vocab = c->dims[1], floats = rows * BL_SOFTMAX_STATISTICS; // of one part
   const uint32_t parts = (uint32_t)c->dims[2];
-  const int32_t *labels = (const int32_t *)(const void *)t[LABELS];
+  const int32_t *labels = op_labels(h, t[LABELS], rows);
   const float softcap = c->flags & OP_SOFTCAP ? SOFTCAP : 0.0f;
   float *statistics = op_block(h, BL_ARENA_PRIVATE, parts * floats * sizeof *statistics);
   double *losses = op_block(h, BL_ARENA_STAGING, rows * sizeof *losses);
@@ -243,7 +243,7 @@ static void loss_reference(const op_case_t *c, double **t) {
     for (size_t i = 0; i < vocab; i++) {
       softcapped[i] = reference_softcap(softcap, t[LOGITS][row * vocab + i]);
     }
-    t[LOSS][row] = reference_cross_entropy(vocab, softcapped, (size_t)t[LABELS][row], gradient);
+    t[LOSS][row] = reference_cross_entropy(vocab, softcapped, op_label(t[LABELS], row), gradient);
     for (size_t i = 0; i < vocab; i++) {
       gradient[i] *= (double)SCALE * reference_softcap_slope(softcap, softcapped[i]);
     }

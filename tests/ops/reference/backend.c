@@ -590,7 +590,7 @@ static void cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, 
   double *gradient = malloc(vocab * sizeof *gradient);
   for (size_t row = 0; row < rows; row++) {
     double *values = widen(BL_COMPUTE_FP32, logits + row * stride, vocab);
-    row_losses[row] = reference_cross_entropy(vocab, values, (size_t)labels[row], gradient);
+    row_losses[row] = reference_cross_entropy(vocab, values, labels[row], gradient);
     for (size_t i = 0; i < vocab; i++) {
       gradient[i] *= (double)scale * reference_softcap_slope((double)softcap, values[i]);
     }
@@ -733,13 +733,14 @@ static void cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vo
       label_logit += (double)of[2];
     }
     for (size_t i = 0; i < vocab; i++) {
-      const double share = exp(values[i] - log_sum) - ((uint64_t)labels[row] == first + i ? 1 : 0);
+      const double share =
+          labels[row] < 0 ? 0 : exp(values[i] - log_sum) - ((uint64_t)labels[row] == first + i ? 1 : 0);
       values[i] = share * (double)scale * reference_softcap_slope((double)softcap, values[i]);
     }
     narrow(dtype, values, vocab, logits + row * stride);
     free(values);
     if (row_losses != NULL) {
-      row_losses[row] = log_sum - label_logit;
+      row_losses[row] = labels[row] < 0 ? 0 : log_sum - label_logit;
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void reference_linear_forward(const reference_linear_t *s, const double *x, const double *w, const double *bias,
                               const double *residual, double *y) {
@@ -298,7 +299,11 @@ void reference_attention_backward(const reference_attention_t *s, const double *
   free(dp);
 }
 
-double reference_cross_entropy(size_t vocab, const double *logits, size_t label, double *gradient) {
+double reference_cross_entropy(size_t vocab, const double *logits, int64_t label, double *gradient) {
+  if (label < 0) {
+    memset(gradient, 0, vocab * sizeof *gradient);
+    return 0;
+  }
   double largest = -INFINITY, sum = 0;
   for (size_t i = 0; i < vocab; i++) {
     largest = logits[i] > largest ? logits[i] : largest;
@@ -307,7 +312,7 @@ double reference_cross_entropy(size_t vocab, const double *logits, size_t label,
     sum += exp(logits[i] - largest);
   }
   for (size_t i = 0; i < vocab; i++) {
-    gradient[i] = exp(logits[i] - largest) / sum - (i == label ? 1 : 0);
+    gradient[i] = exp(logits[i] - largest) / sum - (i == (size_t)label ? 1 : 0);
   }
   return largest + log(sum) - logits[label];
 }

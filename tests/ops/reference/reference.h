@@ -69,7 +69,7 @@ void reference_attention_backward(const reference_attention_t *shape, const doub
 double reference_softcap(double softcap, double x);
 double reference_softcap_slope(double softcap, double softcapped);
 
-// Loss of one row in nats; gradient [vocab] = softmax - onehot.
-double reference_cross_entropy(size_t vocab, const double *logits, size_t label, double *gradient);
+// Loss of one row in nats; gradient [vocab] = softmax - onehot. Both are 0 if the label is below 0.
+double reference_cross_entropy(size_t vocab, const double *logits, int64_t label, double *gradient);
 
 #endif

@@ -4,6 +4,7 @@
 #include "compute/ops/host/compute.h"
 
 #include <math.h>
+#include <string.h>
 
 #define GRAIN 64 // elements
 
@@ -21,8 +22,13 @@ void bl__cross_entropy(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uin
                        const int32_t *labels, float scale, float softcap, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, part) {
     for (size_t row = part.first; row < part.last; row++) {
-      row_losses[row] =
-          bl__typed(compute, dtype)->cross_entropy(vocab, (size_t)labels[row], scale, softcap, logits + row * stride);
+      float *line = logits + row * stride;
+      if (labels[row] < 0) {
+        memset(line, 0, vocab * bl__element_bytes(dtype));
+        row_losses[row] = 0.0;
+      } else {
+        row_losses[row] = bl__typed(compute, dtype)->cross_entropy(vocab, (size_t)labels[row], scale, softcap, line);
+      }
     }
   }
 }

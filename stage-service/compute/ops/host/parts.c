@@ -82,6 +82,13 @@ void bl__cross_entropy_part(bl_compute_t *compute, uint64_t rows, uint64_t vocab
                             const float *statistics, float *logits, double *row_losses) {
   BL__PARALLEL(compute, rows, 1, range) {
     for (size_t row = range.first; row < range.last; row++) {
+      if (labels[row] < 0) {
+        memset(logits + row * stride, 0, vocab * bl__element_bytes(dtype));
+        if (row_losses) {
+          row_losses[row] = 0.0;
+        }
+        continue;
+      }
       float largest = -INFINITY, label_logit = 0.0f;
       double total = 0.0;
       for (uint32_t part = 0; part < parts; part++) {

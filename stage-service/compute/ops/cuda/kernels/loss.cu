@@ -109,6 +109,11 @@ static BL_DEVICE softmax_t combine(softmax_t seen, float (&shared)[2][THREADS / 
   return all;
 }
 
+// A row without a loss has a label below 0, which is no column of any part, and a scale of 0.
+static BL_DEVICE bool has_loss(int32_t label) {
+  return label >= 0;
+}
+
 // Computes the gradients of four logits, of which the first has column `at`. `label` is a column too, `share` is scale /
 // the sum of exponentials. Returns whether the label is among the four.
 template <bool Softcapped>
@@ -142,7 +147,7 @@ static BL_DEVICE bool gradients_of(const float (&values)[4], float top, float sh
 template <typename E, bool Wide, bool Softcapped>
 __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     cross_entropy(unsigned rows, unsigned vocab, bl_count stride, unsigned kept, const int32_t *__restrict__ labels,
-                  float scale, float inverse_softcap, float *logits, double *row_losses) {
+                  float loss_scale, float inverse_softcap, float *logits, double *row_losses) {
   BL_DYNAMIC_SHARED(bl_words, cache);
   __shared__ float shared[2][THREADS / 32];
   __shared__ unsigned shared_labels[2];
@@ -171,7 +176,8 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
     }
     const softmax_t all = combine(seen, shared);
     const unsigned label = shared_labels[parity];
-    const float share = scale / all.sum;
+    const bool counts = has_loss((int32_t)label);
+    const float scale = counts ? loss_scale : 0.0f, share = scale / all.sum;
     float of_label = 0.0f;
     bool says_loss = label >= vocab && threadIdx.x == 0;
     for (unsigned first = 0; first < vocab; first += COLUMNS) {
@@ -201,7 +207,7 @@ __global__ void __launch_bounds__(THREADS, ROW_BLOCKS)
       }
     }
     if (says_loss) {
-      row_losses[at_row] = (double)all.largest + log((double)all.sum) - (double)of_label;
+      row_losses[at_row] = counts ? (double)all.largest + log((double)all.sum) - (double)of_label : 0.0;
     }
   }
 }
@@ -235,16 +241,16 @@ __global__ void __launch_bounds__(THREADS, STATISTICS_BLOCKS)
 template <typename E, bool Wide, bool Softcapped>
 __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
     cross_entropy_part(unsigned vocab, bl_count stride, unsigned first_token, const int32_t *__restrict__ labels,
-                       float scale, float inverse_softcap, unsigned parts, const float *__restrict__ statistics,
+                       float loss_scale, float inverse_softcap, unsigned parts, const float *__restrict__ statistics,
                        float *logits, double *row_losses) {
   __shared__ float of_parts[BL__PARTS_MAX * BL__STATISTICS];
-  __shared__ unsigned shared_label;
+  __shared__ int32_t shared_label;
   float *row = logits + (bl_count)blockIdx.x * stride;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
     fetch_packs<Wide>(NULL, row, first, 0, vocab);
   }
   if (threadIdx.x == 0) {
-    shared_label = (unsigned)labels[blockIdx.x] - first_token;
+    shared_label = labels[blockIdx.x];
   }
   if (threadIdx.x < parts * BL__STATISTICS) {
     const bl_count line = (bl_count)(threadIdx.x / BL__STATISTICS) * gridDim.x + blockIdx.x;
@@ -260,8 +266,9 @@ __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
   for (unsigned part = 0; part < parts; part++) {
     all.sum += of_parts[part * BL__STATISTICS + 1] * bl_exp(of_parts[part * BL__STATISTICS] - all.largest);
   }
-  const unsigned label = shared_label;
-  const float share = scale / all.sum;
+  const bool counts = has_loss(shared_label);
+  const unsigned label = (unsigned)shared_label - first_token;
+  const float scale = counts ? loss_scale : 0.0f, share = scale / all.sum;
   for (unsigned first = 0; first < vocab; first += COLUMNS) {
     float values[PACKS][4];
     load_packs<Wide>(NULL, row, first, 0, vocab, values);
@@ -280,7 +287,7 @@ __global__ void __launch_bounds__(THREADS, PART_BLOCKS)
     }
   }
   if (row_losses != NULL && threadIdx.x == 0) {
-    row_losses[blockIdx.x] = (double)all.largest + log((double)all.sum) - (double)of_label;
+    row_losses[blockIdx.x] = counts ? (double)all.largest + log((double)all.sum) - (double)of_label : 0.0;
   }
 }
 
