@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m ballast_torch tokens: text files and the tokenizer of a model to token files of a job (docs/data.md)."""
+"""python -m ballast_torch tokens: text files and the tokenizer of a model to token files of a job, with a mask where not all
+tokens have a loss (docs/data.md)."""
 
 from __future__ import annotations
 
@@ -12,18 +13,30 @@ import os
 import re
 import struct
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple
 
 PART = 1 << 20  # bytes of text that are encoded at a time, which takes some hundred MiB
 DOCUMENTS = 1024  # the same, of documents
+KINDS = ("bin", "idx", "bin.mask")  # of files
 _BREAK = re.compile(r"\w(?=\s*\n)")
-
-Piece = tuple[str, bool]  # text, and whether a document ends with it
 
 
 class Refused(Exception):
     """What is wrong with an argument or a file, with its name and line."""
+
+
+class Piece(NamedTuple):
+    text: str
+    ends: bool  # a document ends with it
+    spans: list[tuple[int, int]] | None = None  # of characters whose tokens have a loss, in order; None: all have
+
+    @property
+    def last_counts(self) -> bool:
+        return self.spans is None or (len(self.spans) > 0 and self.spans[-1][1] == len(self.text))
+
+
+Chat = Callable[[list[Any]], Piece]  # lays out the messages of a conversation
 
 
 # ---- text
@@ -54,15 +67,67 @@ def _text_pieces(path: str, file: BinaryIO) -> Iterator[Piece]:
         line += text.count("\n")
         rest += text
         if not data:
-            yield rest, True
+            yield Piece(rest, True)
             return
         if len(rest) >= PART:
             at = _cut(rest)
-            yield rest[:at], False
+            yield Piece(rest[:at], False)
             rest = rest[at:]
 
 
-def _line_pieces(path: str, file: BinaryIO) -> Iterator[Piece]:
+def chat_of(folder: str) -> Chat:
+    """Lays out messages with the chat template of a model. What the assistant says has a loss, with what ends its turn."""
+    tokenizer: Any = None
+
+    def lay_out(messages: list[Any]) -> Piece:
+        nonlocal tokenizer
+        if tokenizer is None:
+            try:
+                import transformers
+            except ImportError:
+                raise Refused("messages need the chat template of the model: pip install transformers") from None
+            try:
+                tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+            except Exception as error:  # the package has no type of its own
+                raise Refused(f"{folder}: {error}") from None
+
+        def rendered(some: list[Any], asks: bool) -> str:
+            return tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=asks)
+
+        spans = []
+        try:
+            text = rendered(messages, False)
+            for i, message in enumerate(messages):
+                if message["role"] == "assistant":
+                    before, after = rendered(messages[:i], True), rendered(messages[:i + 1], False)
+                    if not after.startswith(before) or not text.startswith(after):
+                        raise Refused(f"the chat template lays out message {i + 1} in another way where more follow, or where "
+                                      'it is asked for; write "prompt" and "completion"')
+                    spans.append((len(before), len(after)))
+        except Refused:
+            raise
+        except Exception as error:  # of the template, or no messages
+            raise Refused(f"the chat template of {folder} does not take the messages: {error}") from None
+        return Piece(text, True, spans)
+
+    return lay_out
+
+
+def _document(record: Any, chat: Chat | None) -> Piece:
+    if isinstance(record, dict):
+        text, prompt, completion = (record.get(key) for key in ("text", "prompt", "completion"))
+        if isinstance(text, str):
+            return Piece(text, True)
+        if isinstance(prompt, str) and isinstance(completion, str):
+            return Piece(prompt + completion, True, [(len(prompt), len(prompt) + len(completion))])
+        if isinstance(record.get("messages"), list):
+            if chat is None:
+                raise Refused("messages need --model FOLDER, whose chat template lays them out")
+            return chat(record["messages"])
+    raise Refused('no object with a "text", with a "prompt" and a "completion", or with "messages"')
+
+
+def _line_pieces(path: str, file: BinaryIO, chat: Chat | None) -> Iterator[Piece]:
     """A document per line."""
     for number, line in enumerate(file, 1):
         if not line.strip():
@@ -71,16 +136,16 @@ def _line_pieces(path: str, file: BinaryIO) -> Iterator[Piece]:
             record = json.loads(line)
         except ValueError as error:
             raise Refused(f"{path}, line {number}: no JSON: {error}") from None
-        text = record.get("text") if isinstance(record, dict) else None
-        if not isinstance(text, str):
-            raise Refused(f'{path}, line {number}: no object with a "text" that is a string')
-        yield text, True
+        try:
+            yield _document(record, chat)
+        except Refused as refused:
+            raise Refused(f"{path}, line {number}: {refused}") from None
 
 
-def _pieces(paths: Iterable[str]) -> Iterator[Piece]:
+def _pieces(paths: Iterable[str], chat: Chat | None) -> Iterator[Piece]:
     for path in paths:
         with open(path, "rb") as file:
-            yield from (_line_pieces if path.endswith(".jsonl") else _text_pieces)(path, file)
+            yield from _line_pieces(path, file, chat) if path.endswith(".jsonl") else _text_pieces(path, file)
 
 
 def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
@@ -88,7 +153,7 @@ def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
     size = 0
     for piece in pieces:
         batch.append(piece)
-        size += len(piece[0])
+        size += len(piece.text)
         if size >= PART or len(batch) == DOCUMENTS:
             yield batch
             batch, size = [], 0
@@ -99,24 +164,46 @@ def _batches(pieces: Iterator[Piece]) -> Iterator[list[Piece]]:
 # ---- tokens
 
 
+def _mask(encoding: Any, spans: list[tuple[int, int]] | None) -> bytes:
+    """1 for every token with a character in a span. One that has none of its own (as of a character of several tokens in
+    some tokenizers) is where it begins."""
+    if spans is None:
+        return b"\1" * len(encoding.ids)
+    mask, at = bytearray(), 0
+    for begin, end in encoding.offsets:
+        while at < len(spans) and spans[at][1] <= begin:
+            at += 1
+        mask.append(at < len(spans) and spans[at][0] < max(end, begin + 1))
+    return bytes(mask)
+
+
 class Writer:
-    """NAME.bin and NAME.idx of Megatron-LM (lib/formats/megatron.h has the format). They are there when finish()
-    returns, and not before; with an error nothing is."""
+    """NAME.bin and NAME.idx of Megatron-LM (lib/formats/megatron.h has the format), and NAME.bin.mask if not every token has
+    a loss. They are there when finish() returns, and not before; with an error nothing is."""
 
     def __init__(self, name: str, wide: bool) -> None:
-        self.name, self.wide, self.tokens = name, wide, 0
+        self.name, self.wide, self.tokens, self.counted = name, wide, 0, 0
         self._ending = f".{os.getpid()}.part"
         self._lengths, self._bounds = array.array("i"), array.array("q", [0])  # of sequences; of documents
-        self._ids = open(f"{name}.bin{self._ending}", "wb")  # noqa: SIM115
+        with contextlib.ExitStack() as opened:
+            self._ids = opened.enter_context(open(f"{name}.bin{self._ending}", "wb"))  # noqa: SIM115
+            self._masks = opened.enter_context(open(f"{name}.bin.mask{self._ending}", "wb"))  # noqa: SIM115
+            opened.pop_all()
         self._open = 0  # sequences of the document that has not ended
 
     @property
     def documents(self) -> int:
         return len(self._bounds) - 1
 
-    def add(self, ids: list[int]) -> None:
-        """A sequence of the document."""
+    @property
+    def masked(self) -> bool:
+        return self.counted < self.tokens
+
+    def add(self, ids: list[int], mask: bytes) -> None:
+        """A sequence of the document, and which of its tokens have a loss."""
         if ids:
+            self._masks.write(mask)
+            self.counted += sum(mask)
             values = array.array("i" if self.wide else "H", ids)
             if sys.byteorder == "big":
                 values.byteswap()
@@ -133,6 +220,7 @@ class Writer:
 
     def finish(self) -> None:
         self._ids.close()
+        self._masks.close()
         with open(f"{self.name}.idx{self._ending}", "wb") as index:
             index.write(b"MMIDIDX\0\0" +
                         struct.pack("<QBQQ", 1, 4 if self.wide else 8, len(self._lengths), len(self._bounds)))
@@ -145,13 +233,17 @@ class Writer:
                     at += length * (4 if self.wide else 2)
                 self._write(index, offsets)
             self._write(index, self._bounds)
-        for kind in ("bin", "idx"):
+        for kind in KINDS[:3 if self.masked else 2]:
             os.replace(f"{self.name}.{kind}{self._ending}", f"{self.name}.{kind}")
+        if not self.masked:  # one that is there is that of other tokens
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(f"{self.name}.bin.mask")
 
     def abandon(self) -> None:
-        """After finish() this does nothing."""
+        """After finish() it removes what was not needed."""
         self._ids.close()
-        for kind in ("bin", "idx"):
+        self._masks.close()
+        for kind in KINDS:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(f"{self.name}.{kind}{self._ending}")
 
@@ -232,11 +324,13 @@ def _eod(tokenizer: Any, wanted: str) -> int:
     return token
 
 
-def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None, vocab: int | None = None) -> Writer:
+def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None, vocab: int | None = None,
+          chat: Chat | None = None) -> Writer:
     """The tokens of all documents in `paths`, in order, without those that a tokenizer adds (as begin of sentence).
 
-    A file is a document, or in one that ends with .jsonl every line that is not blank, an object with a string `text`.
-    Of a file no more than a few MiB are in memory; a document of more than 1 MiB is cut at an end of a line, where
+    A file is a document, or in one that ends with .jsonl every line that is not blank: an object with a string `text`, with
+    strings `prompt` and `completion`, of which the prompt has no loss, or with `messages`, of which those of the assistant
+    have one. The token that ends a document has one if what is before it has. Of a file no more than a few MiB are in memory; a document of more than 1 MiB is cut at an end of a line, where
     tokenizers that put something before each text (as SentencePiece's) put it again.
 
     Args:
@@ -244,9 +338,10 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
         name: of the files without .bin and .idx; those that are there are replaced, when all is well.
         eod: the number of a token to end each document; then an empty document has this one.
         vocab: of the model that reads them: a token that is not below is refused, and so is such an eod.
+        chat: lays out `messages` (chat_of); None: they are refused.
 
     Returns:
-        The writer: `.tokens`, `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
+        The writer: `.tokens`, `.counted` (tokens with a loss), `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
 
     Raises:
         Refused: what is wrong with a file, with its name and line.
@@ -256,19 +351,22 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
         raise Refused(f"token {tokenizer.id_to_token(eod)!r} that ends documents has number {eod}, the model's vocab_size is "
                       f"{vocab}; name another: --append-eod TOKEN, or --no-eod")
     writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535)
-    encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+    fast = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # knows no offsets
     try:
-        for batch in _batches(_pieces(paths)):
-            for encoding, (_, ends) in zip(encode([text for text, _ in batch], add_special_tokens=False), batch):
+        for batch in _batches(_pieces(paths, chat)):
+            encode = fast if all(piece.spans is None for piece in batch) else tokenizer.encode_batch
+            for encoding, piece in zip(encode([piece.text for piece in batch], add_special_tokens=False), batch):
                 if vocab is not None and encoding.ids and max(encoding.ids) >= vocab:
                     raise Refused(f"token {tokenizer.id_to_token(max(encoding.ids))!r} of the text has number "
                                   f"{max(encoding.ids)}, the model's vocab_size is {vocab}: it is not this model's tokenizer")
-                writer.add(encoding.ids)
-                if ends:
-                    writer.add([] if eod is None else [eod])
+                writer.add(encoding.ids, _mask(encoding, piece.spans))
+                if piece.ends:
+                    writer.add([] if eod is None else [eod], bytes([piece.last_counts]))
                     writer.end_document()
         if writer.tokens == 0:
             raise Refused("no tokens: the files are empty")
+        if writer.counted == 0:
+            raise Refused("no token has a loss: no completion and no message of an assistant has text")
         writer.finish()
     finally:
         writer.abandon()
@@ -278,9 +376,11 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m ballast_torch tokens", description="Text files to NAME.bin and NAME.idx, the token files of "
-        "Megatron-LM, which a job reads: data: {train: NAME, format: megatron}.")
+        "Megatron-LM, which a job reads: data: {train: NAME, format: megatron}. With prompts or messages also NAME.bin.mask, "
+        "by which only completions and what the assistant says have a loss: loss: masked.")
     parser.add_argument("files", nargs="+", metavar="FILE",
-                        help='a document each, or .jsonl: an object with a "text" per line')
+                        help='a document each, or .jsonl: per line an object with a "text", with a "prompt" and a "completion", '
+                        'or with "messages"')
     whose = parser.add_mutually_exclusive_group(required=True)
     whose.add_argument("--model", metavar="FOLDER",
                        help="of a model: its tokenizer.json; documents end with its eos token, and no token may be "
@@ -297,14 +397,17 @@ def main(arguments: list[str]) -> int:
         eod = None if options.append_eod is None else _eod(tokenizer, options.append_eod)
         if options.model and eod is None and not options.no_eod:
             eod = _end_of(options.model, tokenizer)
-        written = write(tokenizer, options.files, name, eod, _vocabulary_of(options.model) if options.model else None)
+        written = write(tokenizer, options.files, name, eod, *(
+            (_vocabulary_of(options.model), chat_of(options.model)) if options.model else ()))
     except (Refused, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         print(f"ballast_torch: {told}", file=sys.stderr)
         return 2 if isinstance(error, (Refused, FileNotFoundError)) else 3
     vocab = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     ended = "" if eod is None else f" that end with {tokenizer.id_to_token(eod)!r} ({eod})"
-    need = f"; data: {{format: megatron, train: {name}}}" if options.model else f"; the job's model.vocab is {vocab} or more"
+    losses = f"; {written.counted:,} of them have a loss" if written.masked else ""
+    need = (f"; data: {{format: megatron, train: {name}{', loss: masked' if written.masked else ''}}}" if options.model else
+            f"; the job's model.vocab is {vocab} or more")
     print(f"{name}.bin: {written.tokens:,} tokens of {4 if written.wide else 2} bytes in {written.documents:,} "
-          f"document{'' if written.documents == 1 else 's'}{ended}{need}")
+          f"document{'' if written.documents == 1 else 's'}{ended}{losses}{need}")
     return 0

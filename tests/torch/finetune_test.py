@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The whole way of docs/finetuning.md: a model folder, text to its tokens, a run with a held-out loss, and a checkpoint that
-transformers opens with its tokenizer and chat template: the same held-out loss, text that ends, no key missing."""
+transformers opens with its tokenizer and chat template: the same held-out loss, text that ends, no key missing. Then
+conversations: what the assistant says has a loss, which transformers computes to the same number."""
 import importlib.util
 import json
 import os
@@ -76,11 +77,11 @@ def mistakes(folder, model):
     print("ok mistakes")
 
 
-def train(folder):
+def train(folder, *sets):
     shutil.copy(f"{ROOT}/examples/finetune.yaml", f"{folder}/job.yaml")
     report = f"{folder}/report.jsonl"
-    done = subprocess.run([CTL, "run", f"{folder}/job.yaml", "--local", "--steps", str(STEPS), "--report", report, "--set",
-                           f"model.seq={SEQ}", "--set", "train.lr=2e-3", "--set", "train.validate_every=10"],
+    words = [word for one in (f"model.seq={SEQ}", "train.lr=2e-3", "train.validate_every=10", *sets) for word in ("--set", one)]
+    done = subprocess.run([CTL, "run", f"{folder}/job.yaml", "--local", "--steps", str(STEPS), "--report", report, *words],
                           env=environment(folder), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     with open(report) as file:
@@ -90,20 +91,22 @@ def train(folder):
     return f"{folder}/tuned/step-{STEPS:06}", held_out[-1]
 
 
-def held_out_of(folder, model):
-    """The windows that the run held out: a tenth of the tokens, cut at the start of a document."""
-    documents, _ = read_back(f"{folder}/text")
+def held_out_of(name, model, mask=None):
+    """The loss of the windows that the run held out: a tenth of the tokens, cut at the start of a document. With a mask, of
+    what counts."""
+    documents, _ = read_back(name)
     ids = [i for document in documents for i in document]
     cut, at = len(ids) - int(0.1 * len(ids)), 0
     for document in documents:
         if at + len(document) > cut:
             break
         at += len(document)
-    ids = ids[at:]
-    rows = torch.tensor([ids[i:i + SEQ + 1] for i in range(0, len(ids) - SEQ, SEQ)])
+    labels = ids if mask is None else [i if counts else -100 for i, counts in zip(ids, mask)]
+    starts = range(at, len(ids) - SEQ, SEQ)
+    rows, wanted = (torch.tensor([of[i:i + SEQ + 1] for i in starts]) for of in (ids, labels))
     with torch.no_grad():
         logits = model(rows[:, :-1]).logits
-    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).double(), rows[:, 1:].reshape(-1)).item()
+    return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]).double(), wanted[:, 1:].reshape(-1)).item()
 
 
 def serve(folder, checkpoint, held_out):
@@ -111,7 +114,7 @@ def serve(folder, checkpoint, held_out):
     tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint)
     assert not said["unexpected_keys"] and set(said["missing_keys"]) <= {"lm_head.weight"}, said
     assert model.config.max_position_embeddings == 512 and model.generation_config.eos_token_id == tokenizer.eos_token_id
-    found = held_out_of(folder, model.eval())
+    found = held_out_of(f"{folder}/text", model.eval())
     assert abs(found - held_out) < 1e-5 * held_out, f"transformers has {found}, the run said {held_out}"
     prompt = tokenizer.apply_chat_template([{"role": "user", "content": "What is a store?"}], add_generation_prompt=True,
                                            return_tensors="pt", return_dict=True)
@@ -126,6 +129,48 @@ def serve(folder, checkpoint, held_out):
     print(f"ok held-out loss {held_out:.6f}, of transformers {found:.6f}; a template, and text that ends")
 
 
+# As tiny_model.py's, with the tags by which transformers itself tells what the assistant says.
+TAGGED = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{% if message.role == 'assistant' %}{% generation %}"
+          "{{ message.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ message.content }}<|im_end|>\n{% endif %}{% endfor %}")
+
+
+def conversations(folder, model, text):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    parts = [part for part in text.split("\n\n") if part.strip()]
+    talks = [[{"role": "user", "content": a}, {"role": "assistant", "content": b}, {"role": "user", "content": "And then? 日"},
+              {"role": "assistant", "content": c}][:2 + 2 * (i % 2)]
+             for i, (a, b, c) in enumerate(zip(parts[::3], parts[1::3], parts[2::3]))]
+    lines = write(f"{folder}/talks.jsonl", "\n".join(json.dumps({"messages": talk}) for talk in talks) + "\n")
+    assert tokens.main(["--model", model, "--to", f"{folder}/talks", lines]) == 0
+    documents, _ = read_back(f"{folder}/talks")
+    with open(f"{folder}/talks.bin.mask", "rb") as file:
+        mask = list(file.read())
+    expected = []
+    for talk, ids in zip(talks, documents):
+        told = tokenizer.apply_chat_template(talk, chat_template=TAGGED, tokenize=True, return_dict=True,
+                                             return_assistant_tokens_mask=True)
+        assert ids == told["input_ids"] + [tokenizer.eos_token_id]
+        expected += told["assistant_masks"] + [1]
+    assert len(documents) == len(talks) > 10 and mask == expected, "what the assistant says, and the end"
+    checkpoint, held_out = train(folder, f"data.train={folder}/talks", "data.loss=masked", f"checkpoint.folder={folder}/talked")
+    served = transformers.AutoModelForCausalLM.from_pretrained(checkpoint.replace("tuned", "talked"))
+    found, all_of_it = (held_out_of(f"{folder}/talks", served.eval(), of) for of in (mask, None))
+    assert abs(found - held_out) < 1e-5 * held_out, f"transformers has {found}, the run said {held_out}"
+    assert abs(all_of_it - held_out) > 1e-3
+    print(f"ok {len(talks)} conversations: held-out loss {held_out:.6f}, of transformers {found:.6f}, of all tokens "
+          f"{all_of_it:.6f}")
+
+    strict = f"{folder}/strict"
+    shutil.copytree(model, strict)
+    changed = transformers.AutoTokenizer.from_pretrained(strict)
+    changed.chat_template = "{% for m in messages %}{% if loop.last %}Last: {% endif %}{{ m.content }}\n{% endfor %}"
+    changed.save_pretrained(strict)
+    refused("talks.jsonl, line 1: the chat template lays out message 2 in another way", "--model", strict, "--to",
+            f"{folder}/bad", lines)
+    refused("talks.jsonl, line 1: the chat template of", "--model", model, "--to", f"{folder}/bad",
+            write(lines, json.dumps({"messages": [{"content": "no role"}]})))
+
+
 def main():
     with scratch() as folder:
         with open(f"{ROOT}/docs/operations.md") as one, open(f"{ROOT}/docs/checkpoints.md") as other:
@@ -135,6 +180,7 @@ def main():
         mistakes(folder, model)
         checkpoint, held_out = train(folder)
         serve(folder, checkpoint, held_out)
+        conversations(folder, model, text)
 
 
 main()

@@ -126,6 +126,42 @@ def check_wide(folder, text):
         print(f"ok {vocab} tokens in {width} bytes")
 
 
+def counted_by_bytes(made, prompt, completion):
+    """Which tokens of the two have a byte of the completion: by the bytes of the tokens, not by offsets."""
+    first, last, mask, at = len(prompt.encode()), len((prompt + completion).encode()), [], 0
+    for token in made.encode(prompt + completion, add_special_tokens=False).tokens:
+        end = at + len(token)  # of ByteLevel's letters each is a byte
+        mask.append(int(end > first and at < last))
+        at = end
+    assert at == last
+    return mask
+
+
+def check_masks(folder, made, tokenizer):
+    """Prompts have no loss, in any mixture with texts, and a file without them has no mask."""
+    pairs = [("What is it?", " A store."), ("Q: ", "A"), ("", "all of it"), ("nothing", ""), ("Wo? ", "日本 ist\n\nweit"),
+             ("lice", "nse and License")]
+    texts, eod = ["a text", "and another"], made.token_to_id("<eod>")
+    lines = write(f"{folder}/pairs.jsonl", "\n".join(
+        [json.dumps({"text": texts[0]})] + [json.dumps({"prompt": p, "completion": c}) for p, c in pairs] +
+        [json.dumps({"text": texts[1], "prompt": 1})]))
+    expected = [[1] * (len(made.encode(texts[0]).ids) + 1)]
+    expected += [counted_by_bytes(made, p, c) + [1] for p, c in pairs]
+    expected += [[1] * (len(made.encode(texts[1]).ids) + 1)]
+    code, out, err = call("--tokenizer", tokenizer, "--to", f"{folder}/pairs", "--append-eod", "<eod>", lines)
+    assert code == 0 and not err, err
+    with open(f"{folder}/pairs.bin.mask", "rb") as file:
+        mask = list(file.read())
+    documents, _ = read_back(f"{folder}/pairs")
+    assert mask == sum(expected, []) and len(mask) == sum(map(len, documents)), (mask, expected)
+    assert f"; {sum(mask)} of them have a loss" in out and 0 < sum(mask) < len(mask), out
+    assert documents[2] == made.encode("Q: A", add_special_tokens=False).ids + [eod], "encoded as one text"
+    plain = write(f"{folder}/plain.txt", "no prompt")
+    code, out, _ = call("--tokenizer", tokenizer, "--to", f"{folder}/pairs", plain)
+    assert code == 0 and "loss" not in out and not os.path.exists(f"{folder}/pairs.bin.mask"), out
+    print(f"ok masks of {len(pairs)} prompts and completions: {sum(mask)} of {len(mask)} tokens")
+
+
 def check_mistakes(folder, tokenizer):
     good = write(f"{folder}/good.txt", "fine")
     to = ("--tokenizer", tokenizer, "--to", f"{folder}/bad")
@@ -133,6 +169,8 @@ def check_mistakes(folder, tokenizer):
     for text, words in (('{"text": "a"}\n{"text"\n', "line 2: no JSON"),
                         ('{"text": "a"}\n\n[1]\n', "line 3: no object"),
                         ('{"text": 7}\n', "line 1: no object"), ('{"txt": "a"}\n', 'with a "text"'),
+                        ('{"prompt": "a", "completion": null}\n', "line 1: no object"),
+                        ('{"messages": []}\n', "line 1: messages need --model FOLDER"),
                         (b'{"text": "\xff"}\n', "line 1: no JSON")):
         write(lines, text)
         refused(f"{lines}, " if "line" in words else lines, *to, good, lines)
@@ -143,6 +181,7 @@ def check_mistakes(folder, tokenizer):
     refused("--append-eod: <end> is neither", *to, "--append-eod", "<end>", good)
     refused("--append-eod: 99999 is neither", *to, "--append-eod", "99999", good)
     refused("no tokens: the files are empty", *to, write(f"{folder}/nothing.txt", ""))
+    refused("no token has a loss", *to, write(f"{folder}/asked.jsonl", '{"prompt": "a", "completion": ""}'))
     refused("No such file", "--tokenizer", tokenizer, "--to", f"{folder}/nowhere/bad", good)
     left = [name for name in os.listdir(folder) if name.startswith("bad") and name != "bad.jsonl"]
     assert not left, left
@@ -187,5 +226,6 @@ if __name__ == "__main__":
         check_ids(folder, made, tokenizer, licence)
         check_cut(folder, made, tokenizer, licence)
         check_wide(folder, licence)
+        check_masks(folder, made, tokenizer)
         check_mistakes(folder, tokenizer)
         check_job(folder, made)
