@@ -181,8 +181,9 @@ class Writer:
     """NAME.bin and NAME.idx of Megatron-LM (lib/formats/megatron.h has the format), and NAME.bin.mask if not every token has
     a loss. They are there when finish() returns, and not before; with an error nothing is."""
 
-    def __init__(self, name: str, wide: bool) -> None:
+    def __init__(self, name: str, wide: bool, window: int = 0, filler: int = 0) -> None:
         self.name, self.wide, self.tokens, self.counted = name, wide, 0, 0
+        self._window, self._filler = window, filler
         self._ending = f".{os.getpid()}.part"
         self._lengths, self._bounds = array.array("i"), array.array("q", [0])  # of sequences; of documents
         with contextlib.ExitStack() as opened:
@@ -190,6 +191,7 @@ class Writer:
             self._masks = opened.enter_context(open(f"{name}.bin.mask{self._ending}", "wb"))  # noqa: SIM115
             opened.pop_all()
         self._open = 0  # sequences of the document that has not ended
+        self._begin = 0  # its first token
 
     @property
     def documents(self) -> int:
@@ -202,6 +204,8 @@ class Writer:
     def add(self, ids: list[int], mask: bytes) -> None:
         """A sequence of the document, and which of its tokens have a loss."""
         if ids:
+            if self._window and not self._open:
+                mask = b"\0" + mask[1:]  # it would be the last label of the window before
             self._masks.write(mask)
             self.counted += sum(mask)
             values = array.array("i" if self.wide else "H", ids)
@@ -213,10 +217,12 @@ class Writer:
             self._open += 1
 
     def end_document(self) -> None:
-        """One without a token is none."""
+        """One without a token is none. With a window it is filled up to the end of its last one."""
         if self._open:
+            missing = (self._begin - self.tokens) % self._window if self._window else 0
+            self.add([self._filler] * missing, bytes(missing))
             self._bounds.append(len(self._lengths))
-            self._open = 0
+            self._open, self._begin = 0, self.tokens
 
     def finish(self) -> None:
         self._ids.close()
@@ -325,7 +331,7 @@ def _eod(tokenizer: Any, wanted: str) -> int:
 
 
 def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None, vocab: int | None = None,
-          chat: Chat | None = None) -> Writer:
+          chat: Chat | None = None, window: int = 0) -> Writer:
     """The tokens of all documents in `paths`, in order, without those that a tokenizer adds (as begin of sentence).
 
     A file is a document, or in one that ends with .jsonl every line that is not blank: an object with a string `text`, with
@@ -339,6 +345,8 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
         eod: the number of a token to end each document; then an empty document has this one.
         vocab: of the model that reads them: a token that is not below is refused, and so is such an eod.
         chat: lays out `messages` (chat_of); None: they are refused.
+        window: the job's model.seq, to fill documents up with tokens without a loss (`eod`, or 0), so that each begins a
+            window; 0: they follow each other.
 
     Returns:
         The writer: `.tokens`, `.counted` (tokens with a loss), `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
@@ -350,7 +358,7 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
     if vocab is not None and eod is not None and eod >= vocab:
         raise Refused(f"token {tokenizer.id_to_token(eod)!r} that ends documents has number {eod}, the model's vocab_size is "
                       f"{vocab}; name another: --append-eod TOKEN, or --no-eod")
-    writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535)
+    writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535, window, eod or 0)
     fast = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # knows no offsets
     try:
         for batch in _batches(_pieces(paths, chat)):
@@ -390,15 +398,20 @@ def main(arguments: list[str]) -> int:
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--append-eod", metavar="ID|TOKEN", help="ends every document with this token")
     ends.add_argument("--no-eod", action="store_true", help="with --model: documents have no end")
+    parser.add_argument("--pad", type=int, default=0, metavar="SEQ",
+                        help="the job's model.seq: documents are filled up with tokens without a loss, so that no training "
+                        "sequence holds two")
     options = parser.parse_args(arguments)
+    if options.pad < 0:
+        parser.error(f"--pad: {options.pad} is not a number of tokens")
     name = re.sub(r"\.(bin|idx)$", "", options.to)
     try:
         tokenizer = _tokenizer(options.model or options.tokenizer)
         eod = None if options.append_eod is None else _eod(tokenizer, options.append_eod)
         if options.model and eod is None and not options.no_eod:
             eod = _end_of(options.model, tokenizer)
-        written = write(tokenizer, options.files, name, eod, *(
-            (_vocabulary_of(options.model), chat_of(options.model)) if options.model else ()))
+        vocabulary, chat = (_vocabulary_of(options.model), chat_of(options.model)) if options.model else (None, None)
+        written = write(tokenizer, options.files, name, eod, vocabulary, chat, options.pad)
     except (Refused, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         print(f"ballast_torch: {told}", file=sys.stderr)

@@ -134,6 +134,13 @@ TAGGED = ("{% for message in messages %}<|im_start|>{{ message.role }}\n{% if me
           "{{ message.content }}<|im_end|>\n{% endgeneration %}{% else %}{{ message.content }}<|im_end|>\n{% endif %}{% endfor %}")
 
 
+def masks_of(documents, mask):
+    at = 0
+    for ids in documents:
+        yield mask[at:at + len(ids)]
+        at += len(ids)
+
+
 def conversations(folder, model, text):
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     parts = [part for part in text.split("\n\n") if part.strip()]
@@ -159,6 +166,27 @@ def conversations(folder, model, text):
     assert abs(all_of_it - held_out) > 1e-3
     print(f"ok {len(talks)} conversations: held-out loss {held_out:.6f}, of transformers {found:.6f}, of all tokens "
           f"{all_of_it:.6f}")
+
+    assert tokens.main(["--model", model, "--to", f"{folder}/padded", "--pad", str(SEQ), lines]) == 0
+    checkpoint, held_out = train(folder, f"data.train={folder}/padded", "data.loss=masked",
+                                 f"checkpoint.folder={folder}/alone")
+    served = transformers.AutoModelForCausalLM.from_pretrained(checkpoint.replace("tuned", "alone")).eval()
+    padded, _ = read_back(f"{folder}/padded")
+    cut, at, total, count = sum(map(len, padded)) - int(0.1 * sum(map(len, padded))), 0, 0, 0
+    for one, ids, counts in zip(padded, documents, masks_of(documents, mask)):
+        if at + len(one) > cut:  # held out: each document alone, in sequences of SEQ
+            for first in range(0, len(ids), SEQ):
+                if at + first + SEQ == sum(map(len, padded)):
+                    break  # the last window has no token after it for its last label: it is none
+                rows, labels = ids[first:first + SEQ + 1], counts[first:first + SEQ + 1]
+                if len(rows) > 1 and sum(labels[1:]):
+                    with torch.no_grad():
+                        logits = served(torch.tensor([rows[:-1]])).logits[0].double()
+                    losses = torch.nn.functional.cross_entropy(logits, torch.tensor(rows[1:]), reduction="none")
+                    total, count = total + losses[torch.tensor(labels[1:]) == 1].sum().item(), count + sum(labels[1:])
+        at += len(one)
+    assert abs(total / count - held_out) < 1e-5 * held_out, f"transformers has {total / count}, the run said {held_out}"
+    print(f"ok documents alone: held-out loss {held_out:.6f}, of transformers {total / count:.6f}")
 
     strict = f"{folder}/strict"
     shutil.copytree(model, strict)

@@ -156,6 +156,16 @@ def check_masks(folder, made, tokenizer):
     assert mask == sum(expected, []) and len(mask) == sum(map(len, documents)), (mask, expected)
     assert f"; {sum(mask)} of them have a loss" in out and 0 < sum(mask) < len(mask), out
     assert documents[2] == made.encode("Q: A", add_special_tokens=False).ids + [eod], "encoded as one text"
+    for window in (1, 7, 64):
+        assert call("--tokenizer", tokenizer, "--to", f"{folder}/padded", "--append-eod", "<eod>", "--pad", window, lines)[0] == 0
+        padded, _ = read_back(f"{folder}/padded")
+        with open(f"{folder}/padded.bin.mask", "rb") as file:
+            found = list(file.read())
+        wanted = []
+        for one, ids, counts in zip(padded, documents, expected):
+            assert one == ids + [eod] * (-len(ids) % window)
+            wanted += [0] + counts[1:] + [0] * (-len(ids) % window)
+        assert found == wanted and len(padded) == len(documents), window
     plain = write(f"{folder}/plain.txt", "no prompt")
     code, out, _ = call("--tokenizer", tokenizer, "--to", f"{folder}/pairs", plain)
     assert code == 0 and "loss" not in out and not os.path.exists(f"{folder}/pairs.bin.mask"), out
