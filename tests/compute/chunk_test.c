@@ -286,6 +286,63 @@ static void the_same_in_pieces(void **state) {
   check_logits(wide, 1, NULL, 65);
 }
 
+// Logits over all rows at once, which leaves no row out, or in pieces of 64 rows.
+static float *gradients_of(bool pieces, const bl_model_t *of, const int32_t *labels, bl_chunk_loss_t losses[3],
+                           size_t *elements) {
+  bl_ops_t own = *bl_ops_host();
+  own.logits = (bl_logits_t){.piece_elements = pieces ? 64ull * of->vocab : 0};
+  trainer_t *trainer = make_trainer_of(*of, 1, &own);
+  bl_chunk_t *chunk = trainer_chunk(trainer, 0);
+  trainer_buffers_t b = trainer_make_buffers(trainer, 0);
+  bl_chunk_begin_step(chunk);
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  bl_chunk_loss(chunk, labels, b.out, &losses[0]);
+  bl_chunk_backward(chunk, b.tokens, labels, b.in, b.slot, b.out, true, &losses[1]);
+  float *gradients = copy_all_gradients(chunk);
+  *elements = bl_chunk_sizes(chunk).gradient_bytes / sizeof *gradients;
+  bl_chunk_forward(chunk, b.tokens, b.in, b.slot, b.out);
+  ((float *)b.out)[150 * of->hidden] = NAN;
+  bl_chunk_loss(chunk, labels, b.out, &losses[2]);
+  trainer_free_buffers(&b);
+  trainer_destroy(trainer);
+  return gradients;
+}
+
+// Of 194 rows, in pieces of 64: losses and gradients are those of all rows at once.
+static void rows_without_a_loss_are_left_out(void **state) {
+  (void)state;
+  bl_model_t of = model;
+  of.seq = 97;
+  size_t elements;
+  int32_t labels[194];
+  for (int every = 1; every <= 8; every++) { // 1: all have a loss; 8: none but row 150, and 7: none at all
+    uint64_t counted = 0;
+    for (int i = 0; i < 194; i++) {
+      const bool counts = every < 7 ? i / 5 % every == 0 : every == 8 && i == 150;
+      labels[i] = counts ? i * 7 % 33 : -1;
+      counted += counts;
+    }
+    bl_chunk_loss_t expected[3], found[3];
+    float *all = gradients_of(false, &of, labels, expected, &elements);
+    float *some = gradients_of(true, &of, labels, found, &elements);
+    for (int i = 0; i < 2; i++) {
+      assert_true(fabs(found[i].sum - expected[i].sum) <= 1e-6 * expected[i].sum);
+      assert_true((counted > 0) == (expected[i].sum > 0));
+      assert_int_equal(found[i].first_bad_row, -1);
+    }
+    assert_int_equal(found[2].first_bad_row, labels[150] >= 0 ? 150 : -1);
+    assert_int_equal(expected[2].first_bad_row, found[2].first_bad_row);
+    double largest = 0, difference = 0;
+    for (size_t i = 0; i < elements; i++) {
+      largest = fmax(largest, fabs((double)all[i]));
+      difference = fmax(difference, fabs((double)all[i] - (double)some[i]));
+    }
+    assert_true((largest > 0) == (counted > 0) && difference <= 1e-6 * largest);
+    free(all);
+    free(some);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(what_cannot_be_is_refused),
@@ -297,6 +354,7 @@ int main(void) {
       cmocka_unit_test(logits_and_draws_agree_with_the_loss),
       cmocka_unit_test(parts_of_the_vocabulary_agree_too),
       cmocka_unit_test(the_same_in_pieces),
+      cmocka_unit_test(rows_without_a_loss_are_left_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -86,13 +86,15 @@ bl_status_t bl_chunk_create(const bl_chunk_options_t *options, bl_chunk_t **chun
   made->head = options->span.head ? calloc(made->here, sizeof *made->head) : NULL;
   made->resident = calloc(made->parameter_count, sizeof *made->resident);
   made->positions = calloc(made->slices, sizeof *made->positions);
+  const bool moves = options->span.head && made->parts == 1 && made->device == bl_device_host();
+  made->moved_labels = moves ? calloc(made->rows, sizeof *made->moved_labels) : NULL;
   made->host = options->host;
   made->copy = options->copy;
   made->fold_levels = options->fold_levels;
   if (made->places == NULL || made->layers == NULL || made->copies == NULL || made->updates == NULL ||
       made->moments == NULL || made->masters == NULL || made->resident == NULL || made->positions == NULL ||
       made->linears == NULL || (options->span.embedding && made->embedding == NULL) ||
-      (options->span.head && made->head == NULL)) {
+      (options->span.head && made->head == NULL) || (moves && made->moved_labels == NULL)) {
     status = bl_error_set(err, BL_EXHAUSTED, "no memory for a chunk of %u layers", options->span.layer_count);
     goto destroy;
   }
@@ -131,6 +133,7 @@ void bl_chunk_destroy(bl_chunk_t *chunk) {
     free(chunk->linears);
     free(chunk->embedding);
     free(chunk->head);
+    free(chunk->moved_labels);
     free(chunk);
   }
 }

@@ -82,6 +82,9 @@ struct bl_chunk {
   bl_compute_dtype_t dtype;
   double loss_rows; // labels of a micro-batch that count, on average over those of a step
   float loss_scale; // 1 / (micro_batches loss_rows)
+  // [T] labels of the rows that the head computes, if rows without a loss are left out; NULL: none are, because ranks
+  // share the rows, or the CPU cannot move them.
+  int32_t *moved_labels;
 
   // Planned operations; all layers share them.
   bl_norm_shape_t norm;                 // of the rows of one part

@@ -9,6 +9,8 @@
 // their columns, a few floats per row. Their gradients of the hidden state are summed like those of a layer.
 #include "compute/model/chunk_internal.h"
 
+#include <string.h>
+
 static void *workspace_at(const bl_chunk_t *chunk, uint64_t offset_bytes) {
   return (char *)chunk->arenas.workspace + offset_bytes;
 }
@@ -59,9 +61,67 @@ static void logits_of(bl_chunk_t *chunk, const bl__head_t *head, bl_linear_op_t 
   }
 }
 
-static void sum_losses(bl_chunk_t *chunk, bl_chunk_loss_t *loss) {
+// The rows that the head computes. With large vocabularies it takes most of the time of a stage, so rows without a loss
+// are left out where the CPU can move rows: those with one are moved to the front, which may save whole pieces. What is
+// left of the last piece has no loss.
+typedef struct {
+  void *normalised; // [T, hidden]; `count` rows of it are computed
+  const int32_t *labels;
+  uint64_t count;
+  bool moved;
+} head_rows_t;
+
+static head_rows_t take_rows(bl_chunk_t *chunk, const int32_t *labels, void *normalised) {
+  head_rows_t rows = {.normalised = normalised, .labels = labels, .count = chunk->rows};
+  if (chunk->moved_labels == NULL) {
+    return rows;
+  }
+  uint64_t counted = 0;
+  for (uint64_t row = 0; row < chunk->rows; row++) {
+    counted += labels[row] >= 0;
+  }
+  const uint64_t piece = chunk->workspace.head_rows, needed = (counted + piece - 1) / piece * piece;
+  if (needed >= chunk->rows) {
+    return rows;
+  }
+  uint64_t to = 0;
+  for (uint64_t row = 0; row < chunk->rows; row++) {
+    if (labels[row] >= 0) {
+      memmove(row_of(chunk, normalised, to), row_of(chunk, normalised, row), bl__chunk_row_bytes(chunk));
+      chunk->moved_labels[to++] = labels[row];
+    }
+  }
+  while (to < needed) {
+    chunk->moved_labels[to++] = -1;
+  }
+  return (head_rows_t){.normalised = normalised, .labels = chunk->moved_labels, .count = needed, .moved = true};
+}
+
+// Moves the gradients of rows that were moved to where they belong. Other rows have none.
+static void put_back(const bl_chunk_t *chunk, const head_rows_t *rows, const int32_t *labels) {
+  uint64_t from = 0;
+  for (uint64_t row = 0; row < chunk->rows && rows->moved; row++) {
+    from += labels[row] >= 0;
+  }
+  for (uint64_t row = chunk->rows; row-- > 0 && rows->moved;) {
+    if (labels[row] < 0) {
+      memset(row_of(chunk, rows->normalised, row), 0, bl__chunk_row_bytes(chunk));
+    } else if (--from != row) {
+      memcpy(row_of(chunk, rows->normalised, row), row_of(chunk, rows->normalised, from), bl__chunk_row_bytes(chunk));
+    }
+  }
+}
+
+static void sum_losses(bl_chunk_t *chunk, const head_rows_t *rows, const int32_t *labels, bl_chunk_loss_t *loss) {
   const double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
-  chunk->ops->loss_sum(chunk->compute, chunk->rows, row_losses, &loss->sum, &loss->first_bad_row);
+  chunk->ops->loss_sum(chunk->compute, rows->count, row_losses, &loss->sum, &loss->first_bad_row);
+  if (rows->moved && loss->first_bad_row >= 0) {
+    int64_t row = -1;
+    for (int64_t before = loss->first_bad_row; before >= 0; before -= labels[row] >= 0) {
+      row++;
+    }
+    loss->first_bad_row = row;
+  }
 }
 
 double bl_chunk_loss_mean(const bl_chunk_t *chunk, const bl_chunk_loss_t *losses) {
@@ -86,14 +146,14 @@ typedef struct piece {
   double *row_losses;
 } piece_t;
 
-static piece_t piece_at(bl_chunk_t *chunk, const int32_t *labels, void *normalised, uint64_t row) {
-  const uint64_t left = chunk->rows - row, most = chunk->workspace.head_rows;
+static piece_t piece_at(bl_chunk_t *chunk, const head_rows_t *rows, uint64_t row) {
+  const uint64_t left = rows->count - row, most = chunk->workspace.head_rows;
   double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
   return (piece_t){.row = row,
                    .rows = left >= most ? most : left,
                    .whole = left >= most,
-                   .normalised = row_of(chunk, normalised, row),
-                   .labels = labels + row,
+                   .normalised = row_of(chunk, rows->normalised, row),
+                   .labels = rows->labels + row,
                    .row_losses = row_losses + row};
 }
 
@@ -163,11 +223,13 @@ void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, voi
                        bl_chunk_loss_t *loss) {
   void *normalised = normalise(chunk, out), *gradient = normalised;
   void *sums = bl__chunk_is_in_parts(chunk) ? bl__sum_begin(chunk, BL_EXCHANGE_BUFFER_HEAD_SUM) : NULL;
-  for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
-    const piece_t piece = piece_at(chunk, labels, normalised, row);
+  const head_rows_t rows = take_rows(chunk, labels, normalised);
+  for (uint64_t row = 0; row < rows.count; row += chunk->workspace.head_rows) {
+    const piece_t piece = piece_at(chunk, &rows, row);
     lose(chunk, &piece);
     propagate(chunk, &piece, accumulate, sums);
   }
+  put_back(chunk, &rows, labels);
   if (sums != NULL) {
     gradient = chunk->arenas.workspace;
     bl__sum_end(chunk, BL_EXCHANGE_BUFFER_HEAD_SUM, NULL, NULL, gradient);
@@ -175,16 +237,16 @@ void bl__head_backward(bl_chunk_t *chunk, const int32_t *labels, void *slot, voi
   bl__norm_backward_rows(chunk, &chunk->final_norm, gradient, out,
                          workspace_at(chunk, chunk->workspace.stats_offset_bytes), NULL, out,
                          bl__final_norm_gradient(chunk, slot));
-  sum_losses(chunk, loss);
+  sum_losses(chunk, &rows, labels, loss);
 }
 
 void bl_chunk_loss(bl_chunk_t *chunk, const int32_t *labels, const void *out, bl_chunk_loss_t *loss) {
-  void *normalised = normalise(chunk, out);
-  for (uint64_t row = 0; row < chunk->rows; row += chunk->workspace.head_rows) {
-    const piece_t piece = piece_at(chunk, labels, normalised, row);
+  const head_rows_t rows = take_rows(chunk, labels, normalise(chunk, out));
+  for (uint64_t row = 0; row < rows.count; row += chunk->workspace.head_rows) {
+    const piece_t piece = piece_at(chunk, &rows, row);
     lose(chunk, &piece);
   }
-  sum_losses(chunk, loss);
+  sum_losses(chunk, &rows, labels, loss);
 }
 
 static void copy(bl_chunk_t *chunk, float *to, const float *from, uint64_t count) {
