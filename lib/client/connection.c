@@ -156,11 +156,7 @@ static bl_status_t on_welcome(bl_client_t *client, bl_error_t *err) {
 }
 
 static bl_status_t explain_end(bl_client_t *client, bool broken, bl_error_t *err) {
-  const bl_error_t *failure = &client->reader.failure;
-  if (broken && failure->status == BL_UNAUTHENTICATED) {
-    return bl_error_set(err, BL_UNAUTHENTICATED, "%s: %s", client->link_address, failure->text);
-  }
-  if (broken && failure->status == BL_OK) {
+  if (broken && client->reader.failure.status == BL_OK) {
     return bl_error_set(err, BL_INTERNAL, "%s: this is no store of our version: %s", client->link_address,
                         client->reader.reason != NULL ? client->reader.reason : "out of turn");
   }

@@ -59,8 +59,8 @@ bool bl_stream_wants_writable(const bl_stream_t *stream);
 bool bl_stream_is_up(const bl_stream_t *stream);
 // Called after a read or write failed. Returns the status, and the cause as text.
 bl_status_t bl_stream_failure(const bl_stream_t *stream, int errno_value, bl_error_t *err);
-// Called if a peer closed the connection before its first message. Returns the cause; over TLS, the peer refuses our
-// certificate.
+// Called if a peer closed the connection before its first message. Returns the cause: BL_UNAVAILABLE, or over TLS
+// BL_UNAUTHENTICATED if it is known to refuse our certificate.
 bl_status_t bl_stream_explain_end(const bl_stream_t *stream, bl_error_t *err);
 // Called if a read failed before anything was understood. Returns whether the peer uses the other kind: plaintext on a
 // stream over TLS, or TLS (`first`: the bytes that arrived) on a plain stream. The stream is plain from then on, so

@@ -73,8 +73,9 @@ static bool is_spoken(int fd, uint64_t deadline_ns) {
 // ---- TLS at this end ------------------------------------------------------------------------------------------------
 
 // Waits for the peer's first bytes after the handshake. Only then does TLS 1.3 report to a client that its certificate
-// is refused.
-static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t deadline_ns, bl_error_t *err) {
+// is refused. *ambiguous: the end of the connection may have been that.
+static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t deadline_ns, bool *ambiguous,
+                                   bl_error_t *err) {
   for (;;) {
     char byte;
     const ssize_t got = bl_tls_session_read(session, &byte, 1);
@@ -82,7 +83,9 @@ static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t d
       return BL_OK;
     }
     if (got == 0 || errno != EAGAIN) {
-      return bl_tls_session_explain_end(session, err);
+      const bl_status_t status = bl_tls_session_explain_end(session, err);
+      *ambiguous = status == BL_UNAVAILABLE;
+      return status;
     }
     if (!wait_for(fd, bl_tls_session_wants_writable(session) ? POLLOUT : POLLIN, deadline_ns)) {
       return BL_OK; // the peer sends nothing, but has not closed the connection
@@ -91,7 +94,7 @@ static bl_status_t hear_first_word(bl_tls_session_t *session, int fd, uint64_t d
 }
 
 static bl_status_t try_handshake(bl_tls_t *tls, int fd, const bl_tls_probe_t *probe, uint64_t deadline_ns,
-                                 bl_error_t *err) {
+                                 bool *ambiguous, bl_error_t *err) {
   bl_tls_session_t *session;
   bl_status_t status = bl_tls_session_create(tls, fd, false, probe->roles, &session, err);
   if (status != BL_OK) {
@@ -111,26 +114,41 @@ static bl_status_t try_handshake(bl_tls_t *tls, int fd, const bl_tls_probe_t *pr
     }
   }
   if (status == BL_OK) {
-    status = hear_first_word(session, fd, deadline_ns, err);
+    status = hear_first_word(session, fd, deadline_ns, ambiguous, err);
   }
   bl_tls_session_destroy(session);
   return status;
 }
 
-bl_status_t bl_tls_probe(bl_tls_t *tls, const bl_tls_probe_t *probe, uint64_t limit_ms, bl_error_t *err) {
-  const uint64_t deadline_ns = bl_clock_now_ns() + limit_ms * BL_NS_PER_MS;
+static bl_status_t try_once(bl_tls_t *tls, const bl_tls_probe_t *probe, uint64_t deadline_ns, bool *ambiguous,
+                            bl_error_t *err) {
   const int fd = open_connection(probe, deadline_ns);
   if (fd < 0) {
     return bl_error_set(err, BL_UNAVAILABLE, "connect: %s", strerror(errno));
   }
   bl_status_t status = BL_OK;
   if (tls != NULL) {
-    status = try_handshake(tls, fd, probe, deadline_ns, err);
+    status = try_handshake(tls, fd, probe, deadline_ns, ambiguous, err);
   } else if (is_spoken(fd, deadline_ns)) {
     status = bl_error_set(err, BL_UNAUTHENTICATED,
                           "it speaks TLS there, and this program does not: give --tls-ca, --tls-certificate and "
                           "--tls-key");
   }
   close(fd);
+  return status;
+}
+
+// A server of gRPC refuses a certificate without an alert, which looks like the end of its process. A process ends once.
+bl_status_t bl_tls_probe(bl_tls_t *tls, const bl_tls_probe_t *probe, uint64_t limit_ms, bl_error_t *err) {
+  const uint64_t deadline_ns = bl_clock_now_ns() + limit_ms * BL_NS_PER_MS;
+  bool ambiguous = false;
+  bl_status_t status = try_once(tls, probe, deadline_ns, &ambiguous, err);
+  if (ambiguous) {
+    ambiguous = false;
+    status = try_once(tls, probe, deadline_ns, &ambiguous, err);
+  }
+  if (ambiguous) {
+    status = err->status = BL_UNAUTHENTICATED;
+  }
   return status;
 }

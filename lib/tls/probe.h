@@ -18,9 +18,10 @@ typedef struct bl_tls_probe {
   unsigned roles;       // allowed roles of the peer
 } bl_tls_probe_t;
 
-// Makes one handshake and waits for the peer's first bytes after it. If `tls` is NULL, this end uses plaintext, and the
+// Makes a handshake and waits for the peer's first bytes after it. If `tls` is NULL, this end uses plaintext, and the
 // probe checks whether the peer uses TLS. BL_OK: no fault was found. BL_UNAUTHENTICATED: one end refuses the other's
-// certificate, or `tls` is NULL and the peer uses TLS. BL_UNAVAILABLE: the peer does not use TLS, or does not answer.
+// certificate, or the peer ends two connections right after the handshake, or `tls` is NULL and the peer uses TLS.
+// BL_UNAVAILABLE: the peer does not use TLS, or does not answer, or ended.
 BL_MUST_USE bl_status_t bl_tls_probe(bl_tls_t *tls, const bl_tls_probe_t *probe, uint64_t limit_ms, bl_error_t *err);
 
 #endif

@@ -208,14 +208,19 @@ static bool is_issued_by(const bl__tls_set_t *set, const STACK_OF(X509_NAME) * n
   return false;
 }
 
+// Returns whether the peer is sure to refuse our certificate: it has named the authorities that it trusts.
+static bool is_distrusted(const bl_tls_session_t *session) {
+  const STACK_OF(X509_NAME) *trusted = session->server ? NULL : SSL_get0_peer_CA_list(session->ssl);
+  return sk_X509_NAME_num(trusted) > 0 && !is_issued_by(session->set, trusted);
+}
+
 // The peer refuses our certificate: reports the authorities that it trusts, and `alert` if one arrived (else 0).
 static bl_status_t explain_refusal(const bl_tls_session_t *session, int alert, bl_error_t *err) {
-  const STACK_OF(X509_NAME) *trusted = session->server ? NULL : SSL_get0_peer_CA_list(session->ssl);
   char own[BL_IDENTITY_TEXT_BYTES], issuer[160] = "", names[400];
   bl_identity_format(&session->set->identity, own);
   (void)X509_NAME_oneline(X509_get_issuer_name(session->set->leaf), issuer, sizeof issuer);
-  if (sk_X509_NAME_num(trusted) > 0 && !is_issued_by(session->set, trusted)) {
-    list_names(trusted, names, sizeof names);
+  if (is_distrusted(session)) {
+    list_names(SSL_get0_peer_CA_list(session->ssl), names, sizeof names);
     return bl_error_set(err, BL_UNAUTHENTICATED,
                         "the peer refuses this program's certificate: it was issued by '%s', the peer trusts %s; give "
                         "both certificates of one authority, or add this one's to the peer's --tls-ca",
@@ -249,13 +254,22 @@ static bl_status_t explain_refusal(const bl_tls_session_t *session, int alert, b
 
 bl_status_t bl_tls_session_explain_end(bl_tls_session_t *session, bl_error_t *err) {
   pthread_mutex_lock(&session->mutex);
-  if (session->error.status == BL_UNAUTHENTICATED) {
+  const bl_status_t known = session->error.status;
+  if (known == BL_UNAUTHENTICATED || known == BL_DATA_LOSS) {
     *err = session->error;
-  } else {
+  } else if (is_distrusted(session)) {
     (void)explain_refusal(session, 0, err);
+  } else {
+    char own[BL_IDENTITY_TEXT_BYTES], issuer[160] = "";
+    bl_identity_format(&session->set->identity, own);
+    (void)X509_NAME_oneline(X509_get_issuer_name(session->set->leaf), issuer, sizeof issuer);
+    (void)bl_error_set(err, BL_UNAVAILABLE,
+                       "the peer closed the connection right after the TLS handshake: it ended or was killed, or it "
+                       "refuses this program's certificate (role %s, issued by '%s'), as its log says then",
+                       own, issuer);
   }
   pthread_mutex_unlock(&session->mutex);
-  return BL_UNAUTHENTICATED;
+  return err->status;
 }
 
 static void explain(bl_tls_session_t *session) {

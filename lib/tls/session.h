@@ -51,8 +51,9 @@ bool bl_tls_session_is_up(const bl_tls_session_t *session); // whether the hands
 const bl_error_t *bl_tls_session_error(const bl_tls_session_t *session);
 // Returns whether a handshake failed because the peer sent plaintext. No data of the session was sent then.
 bool bl_tls_session_is_plaintext(const bl_tls_session_t *session);
-// Returns the reason why a peer closed the connection before its first bytes: it refuses our certificate. TLS 1.3
-// reports this to a client only after the handshake, and the alert may be lost with the connection. BL_UNAUTHENTICATED.
+// Returns the reason why a peer closed the connection before its first bytes. TLS 1.3 reports only after the handshake
+// that it refuses our certificate. BL_UNAUTHENTICATED: it does, by an alert or by the authorities that it trusts.
+// BL_UNAVAILABLE: it ended, or the alert was lost (with a reset) or not sent. BL_DATA_LOSS: a TLS error.
 bl_status_t bl_tls_session_explain_end(bl_tls_session_t *session, bl_error_t *err);
 const bl_identity_t *bl_tls_session_peer(const bl_tls_session_t *session); // after the handshake
 

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies stores over TLS on both planes, as processes of their own: blocks come back bit by bit over an encrypted tcp
 // path; a stage of another job, another role or another authority gets no session; where one end of either plane speaks
-// plaintext, the refusal says so; clients of one process have identities of their own, at one time.
+// plaintext, the refusal says so; clients of one process have identities of their own, at one time; a store that ends
+// between handshake and welcome is dialled again.
 #include "base/random.h"
 #include "client/client.h"
+#include "client/client_core.h"
 #include "client/runtime.h"
 #include "client/store_process.h"
+#include "datapath/stream.h"
+#include "loop/thread.h"
 #include "rpc/rpc.h"
+#include "sys/clock.h"
 #include "tls/authority.h"
+
+#include <poll.h>
+#include <sys/socket.h>
 
 static authority_t ours, others;
 // With TLS everywhere; with a control plane on a unix socket and TLS on the tcp data path; without TLS.
@@ -235,11 +243,91 @@ static void clients_have_their_own(void **state) {
   bl_client_region_destroy(&buffers);
 }
 
+// Ends each connection right after the handshake, the second with a reset.
+typedef struct brief_store {
+  int listener;
+  bl_tls_t *tls;
+  int ended;
+} brief_store_t;
+
+static void *end_early(void *context) {
+  brief_store_t *self = context;
+  const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+  struct pollfd poll_fd = {.fd = self->listener, .events = POLLIN};
+  while (self->ended < 2 && poll(&poll_fd, 1, 30000) == 1) {
+    bl_stream_t stream;
+    char byte;
+    const int fd = bl_socket_accept(self->listener);
+    if (fd < 0 || bl_stream_tls(&stream, fd, self->tls, true, BL_STAGES, NULL) != BL_OK) {
+      break;
+    }
+    if (bl_stream_handshake(&stream, bl_clock_now_ns() + 30 * BL_NS_PER_S, NULL) == BL_OK) {
+      self->ended++;
+    }
+    if (self->ended == 1) {
+      shutdown(fd, SHUT_WR);
+      bl_socket_set_blocking(fd);
+      while (recv(fd, &byte, 1, 0) > 0) {
+      }
+    } else {
+      (void)connect(fd, &nobody, sizeof nobody); // resets it
+    }
+    bl_stream_close(&stream);
+  }
+  return NULL;
+}
+
+typedef struct move {
+  bl_client_t *client;
+  const char *to;
+} move_t;
+
+static void move(void *context) {
+  const move_t *self = context;
+  snprintf(self->client->data_tcp_address, sizeof self->client->data_tcp_address, "%s", self->to);
+  bl__connection_lost(self->client, "for the test");
+}
+
+static void who_ends_early_is_dialled_again(void **state) {
+  (void)state;
+  bl_error_t err = {0};
+  bl_client_region_t buffers;
+  bl_client_t *client = NULL;
+  bl_address_t any, bound;
+  brief_store_t brief = {0};
+  char address[96], there[BL_RPC_ADDRESS_BYTES];
+  pthread_t thread;
+  uint64_t slot;
+  must(bl_client_region_create(BLOCK_BYTES, &buffers, &err), &err);
+  bl_tls_t *tls = authority_tls(&ours, "stage-red");
+  must(open_as(&pending, tls, "red", BL_CLIENT_PATH_TCP, &buffers, &client, &err), &err);
+  must(bl_client_reserve(client, 1, &(bl_client_demand_t){.bytes = BLOCK_BYTES, .count = 1}, 1, &err), &err);
+  assert_int_equal(bl_client_slots(client, &slot, 1), 1);
+  brief.tls = authority_tls(&ours, "store");
+  must(bl_address_resolve("127.0.0.1", 0, &any, &err), &err);
+  must(bl_socket_listen(&any, &brief.listener, &bound, &err), &err);
+  bl_address_format(&bound, address, sizeof address);
+  snprintf(there, sizeof there, "%s", client->data_tcp_address);
+  assert_int_equal(pthread_create(&thread, NULL, end_early, &brief), 0);
+  bl_loop_thread_call(client->runtime->thread, move, &(move_t){client, address});
+  pthread_join(thread, NULL);
+  close(brief.listener);
+  assert_int_equal(brief.ended, 2);
+  bl_loop_thread_call(client->runtime->thread, move, &(move_t){client, there});
+  must(bl_client_evict(client, slot, buffers.base, BLOCK_BYTES, NULL, &err), &err);
+  bl_client_close(client);
+  bl_rpc_secure_process(&(bl_rpc_security_t){.tls = NULL});
+  bl_tls_release(brief.tls);
+  bl_tls_release(tls);
+  bl_client_region_destroy(&buffers);
+}
+
 int main(void) {
+  signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(blocks_come_back),         cmocka_unit_test(others_get_no_session),
       cmocka_unit_test(the_data_path_judges_too), cmocka_unit_test(plaintext_and_tls_do_not_meet),
-      cmocka_unit_test(clients_have_their_own),
+      cmocka_unit_test(clients_have_their_own),   cmocka_unit_test(who_ends_early_is_dialled_again),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies TLS on non-blocking sockets: bytes arrive whole in both directions; who has the wrong role, authority or no TLS
 // at all is refused with the reason at both ends, before it is delivered anything; what breaks later is told from a peer
-// that was killed, and from a failed handshake.
+// that was killed, and from a failed handshake; and a peer that ends right after the handshake from one that refuses us.
 #include "authority.h"
 #include "tls/session.h"
 
 #include <errno.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -218,12 +219,61 @@ static void what_breaks_later_is_no_failed_handshake(void **state) {
   bl_tls_release(tls);
 }
 
+typedef enum end { END_KILLED, END_CLOSED, END_RESET } end_t;
+
+// The server ends before its first bytes: the client's reason.
+static void ends(bl_tls_t *client, bl_tls_t *server, end_t end, bl_status_t status, const char *part) {
+  ends_t ends;
+  bl_error_t err = {0};
+  uint8_t byte = 1;
+  ends_init(&ends, client, BL_STAGES, server, BL_STAGES);
+  for (int turn = 0; !bl_tls_session_is_up(ends.client); turn++) {
+    assert_in_range(turn, 0, TURNS);
+    assert_true(waits(bl_tls_session_read(ends.client, &byte, 1)));
+    assert_true(bl_tls_session_is_up(ends.client) || waits(bl_tls_session_read(ends.server, &byte, 1)));
+  }
+  if (end != END_RESET) { // what it has not read resets the connection
+    assert_true(end == END_KILLED || waits(bl_tls_session_read(ends.server, &byte, 1)));
+  }
+  if (end == END_KILLED) {
+    assert_int_equal(shutdown(ends.fds[1], SHUT_RDWR), 0);
+  }
+  bl_tls_session_destroy(ends.server);
+  ends.server = NULL;
+  close(ends.fds[1]);
+  const ssize_t got = bl_tls_session_read(ends.client, &byte, 1);
+  assert_true(end == END_CLOSED ? got == 0 : got < 0);
+  if (end == END_RESET) {
+    assert_int_equal(errno, ECONNRESET);
+  }
+  const bl_status_t why = bl_tls_session_explain_end(ends.client, &err);
+  if (why != status || err.status != status || strstr(err.text, part) == NULL) {
+    fail_msg("end %d: %s: '%s'; wanted %s with '%s'", (int)end, bl_status_name(why), err.text, bl_status_name(status),
+             part);
+  }
+  bl_tls_session_destroy(ends.client);
+  close(ends.fds[0]);
+}
+
+static void who_ends_early_does_not_refuse(void **state) {
+  (void)state;
+  bl_tls_t *tls = authority_tls(&ours, "stage"), *foreign = authority_tls_trusting(&others, "stage", &ours);
+  for (end_t end = END_KILLED; end <= END_RESET; end++) {
+    ends(tls, tls, end, BL_UNAVAILABLE, "it ended or was killed, or it refuses this program's certificate");
+  }
+  ends(foreign, tls, END_RESET, BL_UNAUTHENTICATED, "the peer trusts '/CN=Ballast authority");
+  bl_tls_release(tls);
+  bl_tls_release(foreign);
+}
+
 int main(void) {
+  signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bytes_arrive_whole),
       cmocka_unit_test(wrong_certificates_are_refused_at_both_ends),
       cmocka_unit_test(what_is_no_tls_is_named),
       cmocka_unit_test(what_breaks_later_is_no_failed_handshake),
+      cmocka_unit_test(who_ends_early_does_not_refuse),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
