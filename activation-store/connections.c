@@ -129,22 +129,12 @@ static void let_in(bl_connections_t *connections, int fd, bool is_unix) {
   bl_log(BL_LOG_WARNING, "data path: connection rejected: %s", err.text);
 }
 
-static void on_unix(bl_watch_t *watch, unsigned events, void *context) {
-  (void)watch;
-  (void)events;
-  bl_connections_t *connections = context;
-  for (int fd; (fd = bl_socket_accept(connections->unix_fd)) >= 0;) {
-    let_in(connections, fd, true);
-  }
+static void on_unix(void *context, int fd) {
+  let_in(context, fd, true);
 }
 
-static void on_tcp(bl_watch_t *watch, unsigned events, void *context) {
-  (void)watch;
-  (void)events;
-  bl_connections_t *connections = context;
-  for (int fd; (fd = bl_socket_accept(connections->tcp_fd)) >= 0;) {
-    let_in(connections, fd, false);
-  }
+static void on_tcp(void *context, int fd) {
+  let_in(context, fd, false);
 }
 
 static void on_second(bl_timer_t *timer, void *context) {
@@ -244,11 +234,8 @@ static bl_status_t listen_unix(bl_connections_t *connections, const char *addres
   }
   if (status == BL_OK) {
     bl_address_format(&bound, connections->unix_address, sizeof connections->unix_address);
-    status =
-        bl_watch_create(connections->loop, connections->unix_fd, on_unix, connections, &connections->unix_watch, err);
-  }
-  if (status == BL_OK) {
-    bl_watch_set(connections->unix_watch, BL_WATCH_READ);
+    status = bl_acceptor_create(connections->loop, connections->unix_fd, on_unix, connections,
+                                &connections->unix_acceptor, err);
   }
   return status;
 }
@@ -258,10 +245,8 @@ static bl_status_t listen_tcp(bl_connections_t *connections, const bl_address_t 
   bl_status_t status = bl_socket_listen(where, &connections->tcp_fd, &bound, err);
   if (status == BL_OK) {
     bl_address_format(&bound, connections->tcp_address, sizeof connections->tcp_address);
-    status = bl_watch_create(connections->loop, connections->tcp_fd, on_tcp, connections, &connections->tcp_watch, err);
-  }
-  if (status == BL_OK) {
-    bl_watch_set(connections->tcp_watch, BL_WATCH_READ);
+    status = bl_acceptor_create(connections->loop, connections->tcp_fd, on_tcp, connections, &connections->tcp_acceptor,
+                                err);
   }
   return status;
 }
@@ -324,8 +309,8 @@ void bl_connections_stop(bl_connections_t *connections) {
   }
   connections->stopped = true;
   bl_timer_destroy(connections->timer);
-  bl_watch_destroy(connections->unix_watch);
-  bl_watch_destroy(connections->tcp_watch);
+  bl_acceptor_destroy(connections->unix_acceptor);
+  bl_acceptor_destroy(connections->tcp_acceptor);
   if (connections->unix_fd >= 0) {
     close(connections->unix_fd);
     unlink(connections->unix_address + strlen("unix:"));

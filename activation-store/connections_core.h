@@ -13,6 +13,7 @@
 
 #include "connections.h"
 
+#include "datapath/acceptor.h"
 #include "datapath/frame_reader.h"
 #include "datapath/frame_writer.h"
 #include "datapath/mover.h"
@@ -121,7 +122,7 @@ struct bl_connections {
   bl_device_t *device;    // NULL: the host
   bl_mover_t *mover;      // of the device; NULL: the CPU copies
   bl_nccl_engine_t *nccl; // NULL: none
-  bl_watch_t *unix_watch, *tcp_watch;
+  bl_acceptor_t *unix_acceptor, *tcp_acceptor;
   bl_timer_t *timer;
   bool stopped;
   char unix_address[160], tcp_address[160];

@@ -6,7 +6,6 @@
 #include "sys/clock.h"
 #include "sys/condition.h"
 #include "sys/file.h"
-#include "sys/log.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -15,43 +14,24 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-static void on_connection(bl_watch_t *watch, unsigned events, void *context) {
-  (void)events;
-  bl__listener_t *listener = context;
+static void on_connection(void *context, int fd) {
+  const bl__listener_t *listener = context;
   bl_transport_t *transport = listener->transport;
-  int fd;
-  while ((fd = bl_socket_accept(listener->fd)) >= 0) {
-    if (transport->strangers >= BL__TRANSPORT_MAX_UNGREETED) {
-      close(fd);
-      bl__transport_count_refused(transport, "%d connections wait for their handshake already",
-                                  BL__TRANSPORT_MAX_UNGREETED);
-    } else if (listener->path == BL_PATH_SHM && !bl_socket_peer_is_us(fd)) {
-      close(fd);
-      bl__transport_count_refused(transport, "a process of another user connected to %s", transport->unix_address);
-    } else if (bl__link_open(transport, fd, listener->path, false) == NULL) {
-      bl__transport_count_refused(transport, "no memory for another link");
-    }
-  }
-  if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-    bl_log(BL_LOG_ERROR, "data path: cannot accept: %s; trying again", strerror(errno));
-    bl_watch_set(watch, 0);
-    listener->paused = true;
-    bl__transport_watch_time(transport);
-  }
-}
-
-static void resume(bl__listener_t *listener) {
-  if (listener->paused) {
-    listener->paused = false;
-    bl_watch_set(listener->watch, BL_WATCH_READ);
+  if (transport->strangers >= BL__TRANSPORT_MAX_UNGREETED) {
+    close(fd);
+    bl__transport_count_refused(transport, "%d connections wait for their handshake already",
+                                BL__TRANSPORT_MAX_UNGREETED);
+  } else if (listener->path == BL_PATH_SHM && !bl_socket_peer_is_us(fd)) {
+    close(fd);
+    bl__transport_count_refused(transport, "a process of another user connected to %s", transport->unix_address);
+  } else if (bl__link_open(transport, fd, listener->path, false) == NULL) {
+    bl__transport_count_refused(transport, "no memory for another link");
   }
 }
 
 static void on_tick(bl_timer_t *timer, void *context) {
   bl_transport_t *transport = context;
   uint64_t now = bl_clock_now_ns();
-  resume(&transport->unix_listener);
-  resume(&transport->tcp_listener);
   bool waiting = false;
   for (bl__link_t *link = transport->links; link != NULL; link = link->next) {
     if (link->state == BL__LINK_UP || link->state == BL__LINK_CLOSED) {
@@ -70,7 +50,7 @@ static void on_tick(bl_timer_t *timer, void *context) {
     waiting = true;
     bl__connect_run(transport);
   }
-  if (!waiting && !transport->unix_listener.paused && !transport->tcp_listener.paused) {
+  if (!waiting) {
     bl_timer_stop(timer);
   }
 }
@@ -215,18 +195,13 @@ static void free_transport(bl_transport_t *transport) {
 
 // ---- on the loop ----------------------------------------------------------------------------------------------------
 
-static bl_status_t watch_listener(bl_transport_t *transport, bl__listener_t *listener, bl_path_t path,
-                                  bl_error_t *err) {
+static bl_status_t begin_accepting(bl_transport_t *transport, bl__listener_t *listener, bl_path_t path,
+                                   bl_error_t *err) {
   listener->transport = transport;
   listener->path = path;
-  if (listener->fd < 0) {
-    return BL_OK;
-  }
-  bl_status_t status = bl_watch_create(transport->loop, listener->fd, on_connection, listener, &listener->watch, err);
-  if (status == BL_OK) {
-    bl_watch_set(listener->watch, BL_WATCH_READ);
-  }
-  return status;
+  return listener->fd < 0
+             ? BL_OK
+             : bl_acceptor_create(transport->loop, listener->fd, on_connection, listener, &listener->acceptor, err);
 }
 
 typedef struct starting {
@@ -240,10 +215,10 @@ static void start(void *context) {
   bl_transport_t *transport = starting->transport;
   starting->status = bl_timer_create(transport->loop, on_tick, transport, &transport->tick, starting->err);
   if (starting->status == BL_OK) {
-    starting->status = watch_listener(transport, &transport->unix_listener, BL_PATH_SHM, starting->err);
+    starting->status = begin_accepting(transport, &transport->unix_listener, BL_PATH_SHM, starting->err);
   }
   if (starting->status == BL_OK) {
-    starting->status = watch_listener(transport, &transport->tcp_listener, BL_PATH_TCP, starting->err);
+    starting->status = begin_accepting(transport, &transport->tcp_listener, BL_PATH_TCP, starting->err);
   }
 }
 
@@ -256,8 +231,8 @@ static void shut(void *context) {
   for (bl__link_t *link = transport->links; link != NULL; link = link->next) {
     bl__link_lose(link, BL_CANCELLED, "the data path of this stage is closing");
   }
-  bl_watch_destroy(transport->unix_listener.watch);
-  bl_watch_destroy(transport->tcp_listener.watch);
+  bl_acceptor_destroy(transport->unix_listener.acceptor);
+  bl_acceptor_destroy(transport->tcp_listener.acceptor);
   bl_timer_destroy(transport->tick);
 }
 

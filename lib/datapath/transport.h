@@ -10,6 +10,7 @@
 #ifndef BALLAST_DATAPATH_TRANSPORT_H
 #define BALLAST_DATAPATH_TRANSPORT_H
 
+#include "datapath/acceptor.h"
 #include "datapath/address.h"
 #include "datapath/boundary.h"
 #include "datapath/exchange.h"
@@ -82,10 +83,9 @@ typedef struct bl__arenas {
 
 typedef struct bl__listener {
   bl_transport_t *transport;
-  bl_watch_t *watch;
+  bl_acceptor_t *acceptor;
   int fd; // -1: none
   bl_path_t path;
-  bool paused; // the process has no descriptors left; the tick tries again
 } bl__listener_t;
 
 struct bl_transport {

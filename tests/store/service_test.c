@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies the calls of ballast.v1.Store one by one: what is refused with which status and changes nothing, requests
-// asked twice, and what operators see: list, get, watch without gaps, revoke, drain, quota, counters.
+// asked twice, and what operators see: list, get, watch without gaps, revoke, drain, quota, counters. And that a store
+// without descriptors rests.
+#include "loop/timer.h"
 #include "rpc/server.h"
 #include "service_wire.h"
 #include "store/raw_wire.h"
@@ -10,10 +12,15 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #define GRANULE (UINT64_C(64) << 10)
@@ -331,12 +338,57 @@ static void test_an_end_is_not_undone(void **state) {
   assert_true(bl_lease_table_is_draining(bl_store_table(bl_service_store(self->service))));
 }
 
+static void stop_loop(bl_timer_t *timer, void *loop) {
+  (void)timer;
+  bl_loop_stop(loop);
+}
+
+// Runs the loop for a while. Returns the time that its thread took of a processor.
+static double run_loop(const fixture_t *self, uint64_t ms) {
+  struct timespec from, to;
+  bl_timer_t *timer;
+  assert_int_equal(bl_timer_create(self->loop, stop_loop, self->loop, &timer, NULL), BL_OK);
+  bl_timer_start(timer, ms, 0);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+  bl_loop_run(self->loop);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+  bl_timer_destroy(timer);
+  return (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
+}
+
+// A connection that comes meanwhile is served later.
+static void test_no_descriptors_left(void **state) {
+  const fixture_t *self = *state;
+  struct sockaddr_un at = {.sun_family = AF_UNIX};
+  struct rlimit limit;
+  snprintf(at.sun_path, sizeof at.sun_path, "%s", self->data + strlen("unix:"));
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), next = dup(fd);
+  close(next);
+  assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
+  assert_int_equal(write(fd, "this is no frame of this protocol", 33), 33);
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, limit.rlim_max}), 0);
+  const double taken = run_loop(self, 400);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  if (taken > 0.1) {
+    fail_msg("%.3f s of a processor", taken);
+  }
+  char byte;
+  ssize_t got;
+  while ((got = recv(fd, &byte, 1, MSG_DONTWAIT)) < 0 && errno == EAGAIN) {
+    (void)run_loop(self, 10);
+  }
+  assert_true(got == 0 || errno == ECONNRESET); // hung up, because that was no frame
+  close(fd);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_bad_requests, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_asked_twice, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_operators, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_an_end_is_not_undone, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_no_descriptors_left, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
