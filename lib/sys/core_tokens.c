@@ -51,34 +51,6 @@ static bl_status_t fail(bl_error_t *err, const char *path, const char *what) {
 
 // ---- queue, under the lock ----
 
-// Takes the lock even if its last owner died with it. drop_dead repairs what the lock guards.
-static void lock(shared_t *shared) {
-  if (pthread_mutex_lock(&shared->lock) == EOWNERDEAD) {
-    pthread_mutex_consistent(&shared->lock);
-  }
-}
-
-// Does the same until `give_up` returns true: the process that has the lock may be stopped.
-static bool lock_unless(shared_t *shared, bool (*give_up)(void *context), void *context) {
-  for (;;) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += BL_CORE_TOKENS_LOOK_MS * NS_PER_MS;
-    until.tv_sec += until.tv_nsec / NS_PER_S;
-    until.tv_nsec %= NS_PER_S;
-    const int result = pthread_mutex_timedlock(&shared->lock, &until);
-    if (result == EOWNERDEAD) {
-      pthread_mutex_consistent(&shared->lock);
-    }
-    if (result == 0 || result == EOWNERDEAD) {
-      return true;
-    }
-    if (give_up(context)) {
-      return false;
-    }
-  }
-}
-
 static bool is_dead(member_t *member) {
   const int result = pthread_mutex_trylock(&member->alive);
   if (result == EBUSY) {
@@ -157,6 +129,41 @@ static void grant(shared_t *shared) {
     member->token = free_token(shared, member);
     member->state = HOLDS;
     bl_futex_wake((void *)&member->state);
+  }
+}
+
+// ---- the lock ----
+
+// The member that had the lock died with it: what it guards may be an update that was left incomplete.
+static void recover(shared_t *shared, uint32_t self) {
+  pthread_mutex_consistent(&shared->lock);
+  drop_dead(shared, self);
+}
+
+static void lock(shared_t *shared, uint32_t self) {
+  if (pthread_mutex_lock(&shared->lock) == EOWNERDEAD) {
+    recover(shared, self);
+  }
+}
+
+// Does the same until `give_up` returns true: the process that has the lock may be stopped.
+static bool lock_unless(shared_t *shared, uint32_t self, bool (*give_up)(void *context), void *context) {
+  for (;;) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += BL_CORE_TOKENS_LOOK_MS * NS_PER_MS;
+    until.tv_sec += until.tv_nsec / NS_PER_S;
+    until.tv_nsec %= NS_PER_S;
+    const int result = pthread_mutex_timedlock(&shared->lock, &until);
+    if (result == EOWNERDEAD) {
+      recover(shared, self);
+    }
+    if (result == 0 || result == EOWNERDEAD) {
+      return true;
+    }
+    if (give_up(context)) {
+      return false;
+    }
   }
 }
 
@@ -283,17 +290,18 @@ bl_status_t bl_core_tokens_attach(const char *path, uint32_t cores, uint32_t mem
     return status;
   }
   member_t *self = &made->shared->members[member];
-  const int result = pthread_mutex_trylock(&self->alive);
+  lock(made->shared, member);
+  const int result = pthread_mutex_trylock(&self->alive); // under the lock: is_dead takes it for a moment
   if (result == EOWNERDEAD) {
     pthread_mutex_consistent(&self->alive);
   } else if (result != 0) {
+    pthread_mutex_unlock(&made->shared->lock);
     munmap(made->shared, sizeof *made->shared);
     free(made);
     return bl_error_set(err, BL_PRECONDITION, "%s: member %u exists already", path, member);
   }
   made->member = member;
   made->thread = pthread_self();
-  lock(made->shared);
   self->state = IDLE; // may be left over from a dead member of this number
   drop_dead(made->shared, member);
   grant(made->shared);
@@ -323,7 +331,7 @@ void bl_core_tokens_release(bl_core_tokens_t *tokens) {
   leave_processor(tokens);
   shared_t *shared = tokens->shared;
   member_t *self = &shared->members[tokens->member];
-  lock(shared);
+  lock(shared, tokens->member);
   if (self->state == HOLDS) {
     self->state = IDLE;
     shared->running -= shared->running > 0;
@@ -336,14 +344,14 @@ void bl_core_tokens_release(bl_core_tokens_t *tokens) {
 }
 
 bool bl_core_tokens_keep(bl_core_tokens_t *tokens) {
-  lock(tokens->shared);
+  lock(tokens->shared, tokens->member);
   const bool kept = tokens->shared->members[tokens->member].state == HOLDS && tokens->shared->first == 0;
   pthread_mutex_unlock(&tokens->shared->lock);
   return kept;
 }
 
 static void look_for_dead(bl_core_tokens_t *tokens) {
-  lock(tokens->shared);
+  lock(tokens->shared, tokens->member);
   drop_dead(tokens->shared, tokens->member);
   grant(tokens->shared);
   pthread_mutex_unlock(&tokens->shared->lock);
@@ -352,7 +360,7 @@ static void look_for_dead(bl_core_tokens_t *tokens) {
 bool bl_core_tokens_acquire(bl_core_tokens_t *tokens, bool (*give_up)(void *context), void *context) {
   shared_t *shared = tokens->shared;
   member_t *self = &shared->members[tokens->member];
-  if (!lock_unless(shared, give_up, context)) {
+  if (!lock_unless(shared, tokens->member, give_up, context)) {
     return false;
   }
   self->state = WAITS;
@@ -393,7 +401,7 @@ bool bl_core_tokens_holds(const bl_core_tokens_t *tokens, uint32_t member) {
 
 uint32_t bl_core_tokens_waiting(bl_core_tokens_t *tokens) {
   uint32_t count = 0;
-  lock(tokens->shared);
+  lock(tokens->shared, tokens->member);
   for (uint32_t i = 0; i < BL_CORE_TOKENS_MEMBERS; i++) {
     count += tokens->shared->members[i].state == WAITS;
   }

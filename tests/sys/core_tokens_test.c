@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies tokens that processes share: never more at a time than cores, in the order of asking, a killed holder's and a
-// killed waiter's are given on, waiting can be given up, and files and numbers that do not fit are refused. And that a
-// bound holder runs on the processor of its token, on no other member's, and wherever it might before afterwards.
-#include "sys/core_tokens.h"
+// killed waiter's are given on, what one left half done within the lock grants nothing, waiting can be given up, and
+// files and numbers that do not fit are refused. And that a bound holder runs on the processor of its token, on no other
+// member's, and wherever it might before afterwards.
+#include "sys/core_tokens.c"
 
 #include "sys/thread.h"
 
@@ -190,6 +191,61 @@ static void a_killed_holder_and_waiter_give_theirs_back(void **state) {
   wait_for(&board->taken, 2);
   kill_and_reap(again);
   bl_core_tokens_detach(tokens);
+}
+
+// Dies as a member does that is killed while it rebuilds the queue.
+static void die_within_the_lock(uint32_t number) {
+  bl_core_tokens_t *tokens = attach(1, number);
+  lock(tokens->shared, number);
+  tokens->shared->running = tokens->shared->first = tokens->shared->last = 0;
+}
+
+static void ask_when_told(uint32_t number) {
+  bl_core_tokens_t *tokens = attach(1, number);
+  atomic_fetch_add(&board->inside, 1);
+  wait_for(&board->most, 1);
+  if (!bl_core_tokens_acquire(tokens, never, NULL)) {
+    _exit(1);
+  }
+  atomic_fetch_add(&board->taken, 1);
+  bl_core_tokens_detach(tokens);
+}
+
+static void an_update_that_was_left_grants_nothing(void **state) {
+  (void)state;
+  bl_core_tokens_t *tokens = attach(1, 0);
+  assert_true(bl_core_tokens_acquire(tokens, never, NULL));
+  pid_t waiter = start(ask_when_told, 2);
+  wait_for(&board->inside, 1);
+  expect_end(start(die_within_the_lock, 1));
+  atomic_store(&board->most, 1);
+  while (bl_core_tokens_waiting(tokens) == 0 && board->taken == 0) {
+    usleep(1000);
+  }
+  assert_int_equal(board->taken, 0);
+  bl_core_tokens_release(tokens);
+  expect_end(waiter);
+  bl_core_tokens_detach(tokens);
+}
+
+// Looks whether member 5 lives as another member does, which a member with that number finds at work.
+static void look_for_a_while(uint32_t number) {
+  bl_core_tokens_t *tokens = attach(1, number);
+  pthread_mutex_t *alive = &tokens->shared->members[5].alive;
+  lock(tokens->shared, number);
+  assert_int_equal(pthread_mutex_trylock(alive), 0);
+  atomic_fetch_add(&board->taken, 1);
+  usleep(100000); // any time will do
+  pthread_mutex_unlock(alive);
+  pthread_mutex_unlock(&tokens->shared->lock);
+}
+
+static void who_is_looked_for_may_come(void **state) {
+  (void)state;
+  pid_t looks = start(look_for_a_while, 1);
+  wait_for(&board->taken, 1);
+  bl_core_tokens_detach(attach(1, 5));
+  expect_end(looks);
 }
 
 static void waiting_can_be_given_up(void **state) {
@@ -403,6 +459,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(who_asks_first_is_served_first, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_token_is_kept_while_nobody_waits, set_up, tear_down),
       cmocka_unit_test_setup_teardown(a_killed_holder_and_waiter_give_theirs_back, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(an_update_that_was_left_grants_nothing, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(who_is_looked_for_may_come, set_up, tear_down),
       cmocka_unit_test_setup_teardown(waiting_can_be_given_up, set_up, tear_down),
       cmocka_unit_test_setup_teardown(the_end_of_a_thread_is_the_end_of_the_member, set_up, tear_down),
       cmocka_unit_test_setup_teardown(who_has_a_token_runs_on_its_processor, set_up, tear_down),
