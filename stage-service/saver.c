@@ -145,6 +145,7 @@ static bool is_plain(const char *name) {
 }
 
 static bl_stage_decision_t begin(bl_saver_t *saver, const bl_saver_request_t *request, bl_error_t *err) {
+  saver->written = false;
   drop_checksums(saver);
   for (int i = 0; i < SHARDS; i++) {
     size_t count = bl_snapshot_image(saver->snapshot, (bl_checkpoint_shard_kind_t)i)->tensor_count;
@@ -156,7 +157,6 @@ static bl_stage_decision_t begin(bl_saver_t *saver, const bl_saver_request_t *re
   }
   memcpy(saver->folder, request->folder, strlen(request->folder) + 1);
   saver->writing = true;
-  saver->written = false;
   bl_worker_submit(saver->disk, &saver->write);
   return BL_STAGE_BEGIN;
 }
