@@ -199,6 +199,11 @@ static void on_configure(bl_rpc_call_t *call, const ProtobufCMessage *input, voi
   if (drops(stage, call, "Configure", false)) {
     return;
   }
+  if (stage->fail_configures > 0) {
+    stage->fail_configures--;
+    bl_rpc_call_finish(call, BL_UNAVAILABLE, "a fault made by the test");
+    return;
+  }
   count_orders(stage, request->n_orders, request->orders);
   bl_stage_decision_t decision =
       bl_stage_step_configure(&stage->step, identity(request->driver), request->digest, &err);

@@ -40,7 +40,8 @@ struct fake_stage {
   uint64_t run_ms;         // how long a training run takes, 0: it ends at once
   uint64_t nonfinite_step; // 0: none
   int32_t nonfinite_micro_batch;
-  unsigned fail_runs; // so many of the next runs fail
+  unsigned fail_configures; // so many of the next calls are lost
+  unsigned fail_runs;       // so many of the next runs fail
   bl_status_t fail_status;
   unsigned refuse_plans;     // so many of the next plans for training are refused
   bl_status_t refuse_status; // BL_OK: BL_EXHAUSTED

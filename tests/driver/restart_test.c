@@ -4,7 +4,8 @@
 // step is applied once on every stage with the same record and under the same policy, and told with the same loss,
 // gradient norm and policy version. Meanwhile somebody asks for another policy after every step, again where a driver
 // died before it answered: what was said to be in force is, from the step that was named on; what was refused is not;
-// nothing asked for once is carried out twice.
+// nothing asked for once is carried out twice. A successor that finds a step which must end the run says so, also after
+// trouble with a call in between.
 #include "driver/driver_world.h"
 #include "instrumented.h"
 
@@ -195,11 +196,34 @@ static void test_a_step_nobody_was_told_of_is_told_before_the_next_is_decided(vo
   world_close(&world);
 }
 
+// The successor finds a step whose numbers are not finite. It sets up the stages before it ends the run.
+static void test_a_call_that_is_lost_later_is_not_the_cause(void **state) {
+  (void)state;
+  static driver_world_t world;
+  world_open(&world, STEPS, "validate_every: 0");
+  world.hold_step = 2;
+  world_start_driver(&world);
+  world_wait(&world, second_is_voted);
+  world_kill_driver(&world);
+  world.hold_step = 0;
+  world.stages[0].nonfinite_step = 2;
+  world.stages[0].fail_configures = 1;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.stages[0].fail_configures, 0);
+  if (strstr(world.error, "finite") == NULL) {
+    fail_msg("'%s'", world.error);
+  }
+  assert_int_equal(world.exit_code, bl_status_exit_code(BL_PRECONDITION));
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_death_at_every_edge),
       cmocka_unit_test(test_the_successor_dies_too),
       cmocka_unit_test(test_a_step_nobody_was_told_of_is_told_before_the_next_is_decided),
+      cmocka_unit_test(test_a_call_that_is_lost_later_is_not_the_cause),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

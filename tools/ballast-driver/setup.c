@@ -228,11 +228,11 @@ static void round_failed(bl_remote_t *stage, const bl_error_t *err) {
     if (err->status != BL_EXHAUSTED) {
       bl__presence_doubt(stage);
     }
-    if (driver->attempts.failures == 0 || strcmp(driver->attempts.failure.text, err->text) != 0) {
+    if (driver->setup.failures == 0 || strcmp(driver->setup.failure.text, err->text) != 0) {
       bl_log(BL_LOG_WARNING, "%s: %s; trying again", bl__stage_name(stage, name), err->text);
-      driver->attempts.failure = *err;
+      driver->setup.failure = *err; // that of attempts may be why the run ends
     }
-    if (++driver->attempts.failures <= 50 * driver->stage_count) {
+    if (++driver->setup.failures <= 50 * driver->stage_count) {
       return;
     }
   }
@@ -260,7 +260,7 @@ static void round_heard(const bl_stage_answer_t *answer, void *context) {
   } else if (driver->setup.round == BL__ROUND_CONNECT) {
     keep_paths(stage, answer->paths, answer->path_count);
   }
-  driver->attempts.failures = 0;
+  driver->setup.failures = 0;
   if (--driver->setup.round_open == 0) {
     round_end(driver);
   }
@@ -320,7 +320,7 @@ static void round_ask(bl_remote_t *stage) {
 
 void bl__setup_begin(bl_driver_t *driver) {
   driver->state = BL__RUN_SETUP;
-  driver->attempts.failures = 0;
+  driver->attempts.failures = driver->setup.failures = 0;
   for (size_t i = 0; i < driver->stage_count; i++) {
     driver->setup.anew = driver->setup.anew || !driver->peers[i].report.ours;
   }

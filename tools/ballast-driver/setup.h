@@ -19,9 +19,11 @@ typedef enum {
 typedef struct bl__setup {
   char *job_text, *own_order, *other_order; // configuration of the stages
   bl__round_t round;
-  size_t round_open; // answers still to come
-  bool *round_retry; // [stage_count]
-  bool anew;         // a stage lacked this job's configuration, or all start over
+  size_t round_open;  // answers still to come
+  bool *round_retry;  // [stage_count]
+  bool anew;          // a stage lacked this job's configuration, or all start over
+  unsigned failures;  // of calls since one was answered
+  bl_error_t failure; // the last one of them
 } bl__setup_t;
 
 BL_MUST_USE bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err);
