@@ -561,6 +561,28 @@ static void test_attempts_that_keep_failing_end_the_run(void **state) {
   world_close(&world);
 }
 
+static bool hide(fake_stage_t *stage, const char *method, bool handled, void *context) {
+  (void)handled;
+  (void)context;
+  stage->fail_statuses = strcmp(method, "Run") == 0;
+  return false;
+}
+
+// Each call that fails is asked again after the stage was looked for in vain, and the stage does not know it any more.
+static void test_the_cause_is_that_of_the_call(void **state) {
+  (void)state;
+  world_open(&world, 3, "validate_every: 0");
+  world.stages[1].fail_runs = 100;
+  world.stages[1].fail_status = BL_UNAVAILABLE;
+  world.stages[1].hook = hide;
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_int_equal(world.exit_code, 5);
+  assert_told("failed on stage 1");
+  assert_told("a fault made by the test");
+  world_close(&world);
+}
+
 static void test_bad_data_is_not_tried_again(void **state) {
   (void)state;
   world_open(&world, 3, "validate_every: 0");
@@ -785,6 +807,7 @@ int main(void) {
       cmocka_unit_test(test_a_loss_that_is_not_finite_ends_the_run),
       cmocka_unit_test(test_a_failed_attempt_is_run_again),
       cmocka_unit_test(test_attempts_that_keep_failing_end_the_run),
+      cmocka_unit_test(test_the_cause_is_that_of_the_call),
       cmocka_unit_test(test_bad_data_is_not_tried_again),
       cmocka_unit_test(test_a_newer_driver_ends_this_one),
       cmocka_unit_test(test_a_stop_leaves_a_run_that_can_go_on),

@@ -154,6 +154,11 @@ static bl_driver_id_t identity(const Ballast__V1__DriverIdentity *driver) {
 static void on_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context) {
   (void)input;
   fake_stage_t *stage = context;
+  if (stage->fail_statuses > 0) {
+    stage->fail_statuses--;
+    bl_rpc_call_finish(call, BL_UNAVAILABLE, "no status, says the test");
+    return;
+  }
   state_message_t *state = calloc(1, sizeof *state);
   make_state(stage, state);
   Ballast__V1__StageStatusResponse output = BALLAST__V1__STAGE_STATUS_RESPONSE__INIT;

@@ -41,6 +41,7 @@ struct fake_stage {
   uint64_t nonfinite_step; // 0: none
   int32_t nonfinite_micro_batch;
   unsigned fail_configures; // so many of the next calls are lost
+  unsigned fail_statuses;   // the same
   unsigned fail_runs;       // so many of the next runs fail
   bl_status_t fail_status;
   unsigned refuse_plans;     // so many of the next plans for training are refused

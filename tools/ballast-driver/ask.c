@@ -74,11 +74,12 @@ static void note_failure(bl_driver_t *driver, const bl_remote_t *stage, const bl
     return; // the attempt was already aborted, and only the first cause is reported
   }
   char name[BL__STAGE_NAME_BYTES];
-  bool lost_before = err->status == BL_PRECONDITION && stage->cause[0] != '\0';
+  const char *cause = stage->cause[0] != '\0' ? stage->cause : stage->silence;
+  bool lost_before = err->status == BL_PRECONDITION && cause[0] != '\0';
   driver->attempts.failures++;
   (void)bl_error_set(&driver->attempts.failure, lost_before ? BL_UNAVAILABLE : err->status,
                      "step %" PRIu64 ", attempt %" PRIu64 " failed on %s: %s", request->run.step, request->run.attempt,
-                     bl__stage_name(stage, name), lost_before ? stage->cause : err->text);
+                     bl__stage_name(stage, name), lost_before ? cause : err->text);
   bl_log(BL_LOG_WARNING, "%s", driver->attempts.failure.text);
 }
 
@@ -89,7 +90,9 @@ static void hear_error(bl_remote_t *stage, const bl_driver_request_t *request, c
   case BL_UNAVAILABLE:
   case BL_DEADLINE:
     // The call was lost, or the stage has lost a peer. Both are retried once the stage is known to be alive.
-    snprintf(stage->cause, sizeof stage->cause, "%s", err->text);
+    if (stage->cause[0] == '\0') {
+      snprintf(stage->cause, sizeof stage->cause, "%s", err->text);
+    }
     bl__presence_doubt(stage);
     stage->ask_again_ms = bl__driver_now_ms(driver) + BL__RETRY_MS;
     return;
@@ -143,7 +146,7 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
       hear_error(stage, &request, answer->err);
     }
   } else {
-    stage->cause[0] = '\0';
+    stage->cause[0] = stage->silence[0] = '\0';
     switch (request.kind) {
     case BL_DRIVER_REQUEST_TAKEOVER:
       hear_takeover(stage, &request, answer);

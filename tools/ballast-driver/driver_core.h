@@ -50,13 +50,14 @@ typedef struct bl_remote {
   bl_driver_request_t asked;       // kind BL_DRIVER_REQUEST_NONE: none
   uint64_t ask_number;             // distinguishes its answer from those to earlier calls
   uint64_t ask_again_ms;           // not before
-  char cause[BL_ERROR_TEXT_BYTES]; // why the last call was lost
+  char cause[BL_ERROR_TEXT_BYTES]; // why a call was lost, the first since one was answered
 
   // Presence.
   bool probing, met;
   uint64_t probe_at_ms;
-  uint64_t silent_since_ms; // 0: it answers
-  bool refuses;             // connections are refused, as opposed to unanswered
+  uint64_t silent_since_ms;          // 0: it answers
+  bool refuses;                      // connections are refused, as opposed to unanswered
+  char silence[BL_ERROR_TEXT_BYTES]; // why it was silent, the last time since a call was answered
   uint64_t incarnation;
   int64_t process;
   char busy[512];         // why it must not be taken over now; "": it may be

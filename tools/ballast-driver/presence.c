@@ -156,11 +156,11 @@ static void give_up(bl_remote_t *stage, uint64_t silent_ms) {
   bl_error_t err;
   if (!stage->met) {
     (void)bl_error_set(&err, BL_UNAVAILABLE, "%s did not come up within %d s: %s; start it, or correct services.stages",
-                       bl__stage_name(stage, name), BL_DRIVER_ARRIVAL_MS / 1000, stage->cause);
+                       bl__stage_name(stage, name), BL_DRIVER_ARRIVAL_MS / 1000, stage->silence);
   } else {
     (void)bl_error_set(
         &err, BL_UNAVAILABLE, "%s, pid %" PRId64 ", is gone: no answer for %" PRIu64 ".%" PRIu64 " s: %s",
-        bl__stage_name(stage, name), stage->process, silent_ms / 1000, silent_ms % 1000 / 100, stage->cause);
+        bl__stage_name(stage, name), stage->process, silent_ms / 1000, silent_ms % 1000 / 100, stage->silence);
   }
   bl__driver_fail(stage->driver, &err);
 }
@@ -175,7 +175,7 @@ static void missed(bl_remote_t *stage, const bl_error_t *err) {
     stage->silent_since_ms = awaited ? now - BL_STAGE_STATUS_MS : now;
   }
   stage->refuses = err->status == BL_UNAVAILABLE;
-  snprintf(stage->cause, sizeof stage->cause, "%s", err->text);
+  snprintf(stage->silence, sizeof stage->silence, "%s", err->text);
   stage->probe_at_ms = now + BL__RETRY_MS;
   uint64_t silent = now - stage->silent_since_ms;
   uint64_t startup = !stage->met ? BL_DRIVER_ARRIVAL_MS : stage->refuses ? BL_DRIVER_TIMEOUT_MS : SILENCE_MS;

@@ -64,8 +64,8 @@ void bl__wait_describe(const bl_driver_t *driver, bl_driver_view_t *view) {
   case BL__WAIT_NONE:
     return;
   case BL__WAIT_ARRIVAL:
-    snprintf(text, bytes, "%.200s to come up%s%.700s", bl__stage_name(stage, name), stage->cause[0] != '\0' ? ": " : "",
-             stage->cause);
+    snprintf(text, bytes, "%.200s to come up%s%.700s", bl__stage_name(stage, name),
+             stage->silence[0] != '\0' ? ": " : "", stage->silence);
     break;
   case BL__WAIT_OTHERS:
     snprintf(text, bytes, "the end of another run: %s", stage->busy);
