@@ -359,12 +359,15 @@ static void begin_session(bl_client_t *client) {
   bl__control_call_start(&client->step);
 }
 
+static bl_status_t create_channel(bl_client_t *client, bl_error_t *err) {
+  const bl_rpc_channel_options_t options = {.server_roles = BL_STORES, .security = &client->security};
+  return bl_rpc_channel_create(client->runtime->rpc, client->store, &options, &client->channel, err);
+}
+
 static void on_begin(bl_message_t *message) {
   bl_client_t *client = BL_MESSAGE_OWNER(message, bl_client_t, begin);
   bl_error_t err = {0};
-  bl_status_t status = bl_rpc_channel_create(
-      client->runtime->rpc, client->store,
-      &(bl_rpc_channel_options_t){.server_roles = BL_STORES, .security = &client->security}, &client->channel, &err);
+  bl_status_t status = create_channel(client, &err);
   if (status == BL_OK) {
     status = bl_timer_create(client->loop, on_tick, client, &client->timer, &err);
   }
@@ -408,7 +411,10 @@ static void be_gone(bl_client_t *client) {
 
 // The next session keeps nothing but the regions.
 static void begin_again(bl_client_t *client) {
+  bl_error_t err = {0};
   bl__connection_close(client);
+  bl_rpc_channel_destroy(client->channel); // ends calls in flight, whose answers are of the session before
+  client->channel = NULL;
   pthread_mutex_lock(&client->mutex);
   client->lost = (bl_error_t){0};
   client->draining = false;
@@ -416,9 +422,14 @@ static void begin_again(bl_client_t *client) {
     client->regions[i].registered = client->regions[i].unanswered = false;
   }
   pthread_mutex_unlock(&client->mutex);
-  client->next_renewal_ns = 0;
+  client->next_renewal_ns = client->session = 0;
   client->reopens = false;
-  begin_session(client);
+  if (create_channel(client, &err) == BL_OK) {
+    begin_session(client);
+  } else {
+    client->phase = BL__PHASE_OPENING;
+    opening_failed(client, &err);
+  }
 }
 
 static void told(bl__control_call_t *call) {

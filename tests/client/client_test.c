@@ -579,6 +579,74 @@ static void test_many_sources(void **state) {
   }
 }
 
+typedef struct reopening {
+  bl_client_t *client;
+  bl__phase_t phase;
+  bl_status_t status;
+  bl_error_t err;
+} reopening_t;
+
+static void ignore_end(bl__control_call_t *call) {
+  (void)call;
+}
+
+// As an opening with demands that is lost before they are answered.
+static void reserve_and_lose(void *context) {
+  bl_client_t *client = context;
+  static const bl_client_demand_t demand = {.bytes = GRANULE, .count = 1};
+  const bl_error_t gone = {.status = BL_UNAVAILABLE, .text = "for the test"};
+  client->phase = BL__PHASE_RESERVING;
+  client->step = (bl__control_call_t){.client = client,
+                                      .kind = BL__CALL_RESERVE,
+                                      .plan = 1,
+                                      .demands = &demand,
+                                      .demand_count = 1,
+                                      .done = ignore_end,
+                                      .deadline_ns = bl_clock_now_ns() + CALL_MS * BL_NS_PER_MS};
+  bl__control_call_start(&client->step);
+  bl__lose(client, &gone);
+}
+
+static void read_phase(void *context) {
+  reopening_t *self = context;
+  self->phase = self->client->phase;
+}
+
+static void wait_for_phase(reopening_t *self, bl__phase_t phase) {
+  do {
+    bl_loop_thread_call(self->client->runtime->thread, read_phase, self);
+  } while (self->phase != phase);
+}
+
+static void *reopen(void *context) {
+  reopening_t *self = context;
+  self->status = bl_client_reopen(self->client, &self->err);
+  return NULL;
+}
+
+// The store answers it when it is asked for the next session.
+static void test_an_answer_to_the_session_before(void **state) {
+  const fixture_t *fixture = *state;
+  bl_client_t *client = must_open(fixture, 0);
+  reopening_t self = {.client = client};
+  pthread_t thread;
+  uint64_t slot;
+  bl_error_t err = {0};
+  kill(fixture->store.pid, SIGSTOP);
+  bl_loop_thread_call(client->runtime->thread, reserve_and_lose, client);
+  wait_for_phase(&self, BL__PHASE_FAILED);
+  assert_int_equal(pthread_create(&thread, NULL, reopen, &self), 0);
+  wait_for_phase(&self, BL__PHASE_OPENING);
+  kill(fixture->store.pid, SIGCONT);
+  pthread_join(thread, NULL);
+  must(self.status, &self.err);
+  reserve(client, GRANULE, 1, &slot);
+  fill(fixture->buffers.base, GRANULE, 1);
+  must(bl_client_evict(client, slot, fixture->buffers.base, GRANULE, NULL, &err), &err);
+  must(bl_client_load(client, slot, fixture->buffers.base, GRANULE, &err), &err);
+  bl_client_close(client);
+}
+
 int main(int count, char **arguments) {
   if (count == 5 && strcmp(arguments[1], "holder") == 0) {
     return hold(arguments[2], arguments[3], arguments[4]);
@@ -591,6 +659,7 @@ int main(int count, char **arguments) {
       cmocka_unit_test_setup_teardown(test_many_sources, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_store_dies_in_the_middle, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_an_answer_to_the_session_before, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_a_holder_dies, set_up_short, tear_down),
       cmocka_unit_test_setup_teardown(test_a_paused_holder, set_up_short_ttl, tear_down),
       cmocka_unit_test_setup_teardown(test_a_newer_incarnation, set_up, tear_down),
