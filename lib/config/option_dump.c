@@ -133,6 +133,47 @@ static bl_status_t put_table(FILE *out, const bl_option_table_t *table, const vo
   return status;
 }
 
+// Joins the lines of a list of texts. No text has an unescaped line end.
+static void join_lines(char *text) {
+  static const char between[] = "\n    - ";
+  char *to = text;
+  for (const char *from = text; *from != '\0';) {
+    if (strncmp(from, between, strlen(between)) != 0) {
+      *to++ = *from++;
+      continue;
+    }
+    if (to > text) {
+      *to++ = ',';
+      *to++ = ' ';
+    }
+    from += strlen(between);
+  }
+  *to = '\0';
+}
+
+char *bl_option_text(const bl_option_t *row, const void *values) {
+  char *text = NULL;
+  size_t text_bytes = 0;
+  if (!bl__option_is_present(row, values)) {
+    return strdup("none");
+  }
+  FILE *out = open_memstream(&text, &text_bytes);
+  if (out == NULL) {
+    return NULL;
+  }
+  const bl_status_t status = put_value(out, row, values);
+  const bool whole = !ferror(out);
+  if (fclose(out) != 0 || !whole || text == NULL || status != BL_OK) {
+    free(text);
+    return NULL;
+  }
+  if (text[0] == ' ') {
+    memmove(text, text + 1, strlen(text));
+  }
+  join_lines(text);
+  return text;
+}
+
 bl_status_t bl_options_dump(const bl_option_table_t *table, const void *values, char **result, size_t *result_bytes) {
   char *text = NULL;
   size_t text_bytes = 0;

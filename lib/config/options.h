@@ -164,6 +164,10 @@ BL_MUST_USE bl_status_t bl_options_check_required(const bl_option_table_t *table
 BL_MUST_USE bl_status_t bl_options_dump(const bl_option_table_t *table, const void *values, char **text,
                                         size_t *text_bytes);
 
+// Returns the value of a row as a message shows it, in one line: `0.1`, `"a", "b"`, `none` if it has no value. malloc'd;
+// NULL: no memory, or a text is not UTF-8. Two values are the same if their texts are.
+char *bl_option_text(const bl_option_t *row, const void *values);
+
 // Print help for a terminal ("  model.layers N        Number of ... [1..4096]") and Markdown tables, one per section.
 void bl_options_print_help(const bl_option_table_t *table, FILE *stream);
 void bl_options_print_markdown(const bl_option_table_t *table, FILE *stream);

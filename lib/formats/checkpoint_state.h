@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #define BL_CHECKPOINT_STATE_FILE "ballast.json"
+#define BL_CHECKPOINT_JOB_FILE   "job.yaml"
 // The newest version that this code reads. It writes the oldest version that can hold the state.
 #define BL_CHECKPOINT_VERSION 2
 

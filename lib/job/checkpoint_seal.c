@@ -172,7 +172,7 @@ bl_status_t bl_checkpoint_seal(const char *partial, const bl_checkpoint_contents
     status = add_companions(&seal, contents->companions, err);
   }
   if (status == BL_OK) {
-    status = add_plain(&seal, "job.yaml", contents->job, strlen(contents->job), err);
+    status = add_plain(&seal, BL_CHECKPOINT_JOB_FILE, contents->job, strlen(contents->job), err);
   }
   if (status == BL_OK) {
     status = add_index(&seal, contents, err);

@@ -4,10 +4,15 @@
 #include "base/words.h"
 #include "job/checkpoint.h"
 #include "job/checkpoint_folder.h"
+#include "sys/file.h"
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+#define VALUE_MOST 120 // bytes of a value in a warning
 
 static bl_status_t check(const bl_checkpoint_t *checkpoint, uint64_t step, const bl_job_t *job, const bl_model_t *model,
                          bool thorough, bl_error_t *err) {
@@ -40,6 +45,105 @@ static bl_status_t advise(const bl_resume_t *found, const char *folder, bl_statu
                       err->text);
 }
 
+// ---- what the job had otherwise -------------------------------------------------------------------------------------
+
+// Returns whether the row decides the losses of the following steps. Other models and seeds are refused.
+static bool decides(const bl_option_t *row, const bl_job_t *job) {
+  static const char *const without[] = {"train.seed", "train.validate_every", "train.post_validation",
+                                        "train.optimizer_memory"};
+  static const char *const others[] = {"model.config", "model.init", "model.seq"};
+  const bool cosine = job->train.lr_schedule == BL_JOB_LR_COSINE;
+  for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
+    if (strcmp(row->name, without[i]) == 0) {
+      return false;
+    }
+  }
+  if (strcmp(row->name, "train.steps") == 0 || strcmp(row->name, "train.min_lr") == 0) {
+    return cosine;
+  }
+  for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+    if (strcmp(row->name, others[i]) == 0) {
+      return true;
+    }
+  }
+  return strncmp(row->name, "data.", strlen("data.")) == 0 || strncmp(row->name, "train.", strlen("train.")) == 0;
+}
+
+static void add_change(bl_resume_t *found, const char *key, const char *before, const char *now) {
+  const size_t used = strlen(found->changes), room = sizeof found->changes - used;
+  const int needed =
+      snprintf(found->changes + used, room, "%s%s %.*s%s (now %.*s%s)", used > 0 ? ", " : "", key, VALUE_MOST, before,
+               strlen(before) > VALUE_MOST ? "..." : "", VALUE_MOST, now, strlen(now) > VALUE_MOST ? "..." : "");
+  if (needed < 0 || (size_t)needed >= room) {
+    snprintf(found->changes + used, room, ", ...");
+  }
+}
+
+static void compare(bl_resume_t *found, const bl_job_t *before, const bl_job_t *job) {
+  const bl_option_table_t *table = bl_job_options();
+  for (size_t i = 0; i < table->count; i++) {
+    const bl_option_t *row = &table->rows[i];
+    const bool replaced =
+        strcmp(row->name, "model.init") == 0 && job->model.init != NULL && strcmp(job->model.init, found->path) == 0;
+    if (replaced || !decides(row, job)) {
+      continue;
+    }
+    char *then = bl_option_text(row, before), *now = bl_option_text(row, job);
+    if (then != NULL && now != NULL && strcmp(then, now) != 0) {
+      add_change(found, row->name, then, now);
+    }
+    free(then);
+    free(now);
+  }
+}
+
+// A job of another version of the programs may not be understood. Then nothing is known.
+static void find_changes(bl_resume_t *found, const bl_job_t *job) {
+  char path[PATH_MAX], *bytes;
+  size_t size_bytes;
+  bl_job_t before;
+  bl_error_t fault;
+  if (bl_path_join(path, sizeof path, found->path, BL_CHECKPOINT_JOB_FILE) != BL_OK ||
+      bl_file_read(path, BL_OPTIONS_FILE_BYTES, &bytes, &size_bytes, &fault) != BL_OK) {
+    return;
+  }
+  const bl_job_source_t source = {.file = {.name = path, .bytes = bytes, .size_bytes = size_bytes}};
+  if (bl_job_parse(&before, &source, &fault) == BL_OK) {
+    compare(found, &before, job);
+    bl_job_cleanup(&before);
+  }
+  free(bytes);
+}
+
+bool bl_resume_changes_warning(const bl_resume_t *resume, char text[BL_RESUME_WARNING]) {
+  if (resume->changes[0] == '\0') {
+    return false;
+  }
+  snprintf(text, BL_RESUME_WARNING,
+           "%.256s was written by a run with %s: it continues, but not to the bits of a run that never stopped",
+           resume->path, resume->changes);
+  return true;
+}
+
+// ---- finding --------------------------------------------------------------------------------------------------------
+
+bool bl_resume_replace_init(bl_job_t *job) {
+  char path[PATH_MAX], config[PATH_MAX];
+  uint64_t step;
+  if (job->model.init == NULL || job->checkpoint.folder == NULL || access(job->model.init, F_OK) == 0 ||
+      bl_checkpoint_folder_newest(job->checkpoint.folder, path, &step, NULL) != BL_OK ||
+      bl_path_join(config, sizeof config, path, "config.json") != BL_OK || access(config, R_OK) != 0) {
+    return false;
+  }
+  char *folder = strdup(path);
+  if (folder == NULL) {
+    return false;
+  }
+  free(job->model.init);
+  job->model.init = folder;
+  return true;
+}
+
 bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
                            bl_error_t *err) {
   bl_resume_t found = {0};
@@ -67,6 +171,7 @@ bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_mo
     status = advise(&found, job->checkpoint.folder, status, err);
   }
   if (status == BL_OK) {
+    find_changes(&found, job);
     *resume = found;
   }
   return status;

@@ -11,6 +11,7 @@
 #include <limits.h>
 
 #define BL_RESUME_ATTENTION 16
+#define BL_RESUME_CHANGES   768
 
 typedef struct bl_resume {
   char path[PATH_MAX]; // "": start from scratch
@@ -19,7 +20,13 @@ typedef struct bl_resume {
   // Of the run that wrote it. With others, the following steps have other bits.
   int64_t tensor_parts, data_parts, slices; // slices 0: not known
   char attention[BL_RESUME_ATTENTION];      // "": not known
+  char changes[BL_RESUME_CHANGES];          // keys of data, train and model that its job had otherwise; "": none
 } bl_resume_t;
+
+// If the folder of model.init is gone, names the newest checkpoint there: it has the weights, the description of the
+// model and its other files. Call this before the job is resolved. Returns whether it did; otherwise the job is as
+// before.
+bool bl_resume_replace_init(bl_job_t *job);
 
 // Finds the newest checkpoint and checks what can be checked from its headers: format, sizes, the seed, and that it is
 // one of `model` (bl_checkpoint_check). With `thorough` also every checksum, for which it reads
@@ -28,8 +35,10 @@ typedef struct bl_resume {
 BL_MUST_USE bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,
                                        bl_error_t *err);
 
-#define BL_RESUME_WARNING 512
+#define BL_RESUME_WARNING 1280
 // Returns whether the following steps will not have the bits of a run that never stopped. Then `text` has the reason.
 bool bl_resume_warning(const bl_resume_t *resume, const bl_job_t *job, char text[BL_RESUME_WARNING]);
+// The same for what the job itself says: data, numbers of training, model.
+bool bl_resume_changes_warning(const bl_resume_t *resume, char text[BL_RESUME_WARNING]);
 
 #endif

@@ -205,6 +205,27 @@ static void the_dump_carries_exact_values(void **state) {
   free(text);
 }
 
+static void a_value_is_shown_in_one_line(void **state) {
+  (void)state;
+  const char *const sets[] = {"data.train=[/a, \"/b \\\"c\"]", "data.weights=[1, 0.5]", "train.lr=0.25"};
+  bl_job_t job = good_with(small_job, sets, 3);
+  static const char *const shown[][2] = {
+      {"data.train", "\"/a\", \"/b \\\"c\""},
+      {"data.weights", "[1, 0.5]"},
+      {"data.validation", "none"},
+      {"train.lr", "0.25"},
+      {"train.lr_schedule", "constant"},
+      {"checkpoint.folder", "none"},
+      {"train.post_validation", "false"},
+  };
+  for (size_t i = 0; i < sizeof shown / sizeof shown[0]; i++) {
+    char *text = bl_option_text(bl_options_find(bl_job_options(), shown[i][0]), &job);
+    assert_string_equal(text, shown[i][1]);
+    free(text);
+  }
+  bl_job_cleanup(&job);
+}
+
 static void a_folder_that_is_not_utf8_cannot_be_dumped(void **state) {
   (void)state;
   bl_job_source_t source = {.file = {"job.yaml", small_job, strlen(small_job), "/caf\xE9"}};
@@ -235,11 +256,17 @@ static void schedules_have_their_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(defaults_fill_what_is_not_given), cmocka_unit_test(every_type_is_read),
-      cmocka_unit_test(validation_may_be_files),         cmocka_unit_test(sets_win_in_order),
-      cmocka_unit_test(a_config_leaves_the_model_open),  cmocka_unit_test(a_dumped_job_reads_back_equal),
-      cmocka_unit_test(the_dump_carries_exact_values),   cmocka_unit_test(a_folder_that_is_not_utf8_cannot_be_dumped),
-      cmocka_unit_test(schedules_have_their_names),      cmocka_unit_test(a_section_may_hold_a_section),
+      cmocka_unit_test(defaults_fill_what_is_not_given),
+      cmocka_unit_test(every_type_is_read),
+      cmocka_unit_test(validation_may_be_files),
+      cmocka_unit_test(sets_win_in_order),
+      cmocka_unit_test(a_config_leaves_the_model_open),
+      cmocka_unit_test(a_dumped_job_reads_back_equal),
+      cmocka_unit_test(the_dump_carries_exact_values),
+      cmocka_unit_test(a_value_is_shown_in_one_line),
+      cmocka_unit_test(a_folder_that_is_not_utf8_cannot_be_dumped),
+      cmocka_unit_test(schedules_have_their_names),
+      cmocka_unit_test(a_section_may_hold_a_section),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

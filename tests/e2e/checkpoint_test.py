@@ -363,6 +363,53 @@ def test_other_bits(folder):
     print("ok warned: other attention, other slices")
 
 
+def test_other_settings(folder):
+    """A job that names other data or numbers than the checkpoint's own says which, once; others may change silently."""
+    place, report, text = f"{folder}/settings", f"{folder}/settings.jsonl", f"{folder}/settings text.txt"
+    with open(text, "w") as file:
+        file.write("the quick brown fox jumps over the lazy dog. " * 400)
+    shutil.copy(text, f"{folder}/other.txt")
+    inline = {"init": None, "family": "gpt2", "layers": 2, "hidden": 32, "heads": 2, "vocab": 128, "seq": 32}
+    job = write_job(folder, model=inline, data={"train": text, "format": "text"}, train=TRAIN, checkpoint={"folder": place})
+    run(folder, job, report, "--steps", "2")
+    for steps, changes, expected in (
+            (3, ["balance.policy=bpipe", "checkpoint.keep=2", "train.post_validation=true", "pipeline.stages=1"], None),
+            (4, [f"data.train={folder}/other.txt", "train.lr=2e-3", "train.clip=null", "train.warmup=9"],
+             f'data.train "{text}" (now "{folder}/other.txt"), train.lr 0.001 (now 0.002), train.clip 1 (now 0): it continues'),
+            (5, [], f'data.train "{folder}/other.txt" (now "{text}"), train.lr 0.002 (now 0.001), train.clip 0 (now 1): it'),
+            (6, ["train.lr_schedule=cosine", "data.validation=0.1"],
+             "data.validation none (now 0.1), train.steps 5 (now 6), train.lr_schedule constant (now cosine): it"),
+            (7, ["train.lr_schedule=cosine", "data.validation=0.1", "train.dtype=bf16"],
+             "with train.steps 6 (now 7), train.dtype fp32 (now bf16): it")):
+        said = run(folder, job, report, "--resume", "--steps", str(steps), *(w for c in changes for w in ("--set", c))).stderr
+        lines = [line for line in said.splitlines() if "warning" in line and "was written by a run" in line]
+        assert len(lines) == (expected is not None) and (expected is None or expected in lines[0]), said
+    print("ok warned: other data, other numbers of training")
+
+
+def test_init_gone(folder, reference):
+    """A run that began with weights of a folder goes on when that is gone; without a checkpoint it is needed."""
+    place, report, init = f"{folder}/gone", f"{folder}/gone.jsonl", f"{folder}/init gone"
+    job = write_job(folder, train=TRAIN, checkpoint={"folder": place, "every": 2})
+    with open(job) as file:
+        before = json.load(file)["model"]["init"]
+    shutil.copytree(before, init)
+    with open(f"{init}/tokenizer.json", "w") as file:
+        file.write("{}")
+    job = write_job(folder, model={"init": init}, train=TRAIN, checkpoint={"folder": place, "every": 2})
+    run(folder, job, report, "--steps", "4")
+    shutil.rmtree(init)
+    for steps in (6, 8):
+        said = run(folder, job, report, "--resume", "--steps", str(steps)).stderr
+        assert f"model.init: {init} is gone" in said and "was written by a run" not in said, said
+        assert "tokenizer.json" in os.listdir(f"{place}/step-{steps:06}")
+    assert losses(read_report(report)) == reference[:8]
+    assert "model.init" in run(folder, job, report, expect=2).stderr
+    shutil.rmtree(place)
+    assert "model.init" in run(folder, job, report, "--resume", expect=2).stderr
+    print("ok resumed without the folder of model.init")
+
+
 def test_not_finite(folder):
     """A rate that ruins the weights: the run ends, and the checkpoint before stays, whatever is to be kept."""
     text = f"{folder}/ruined.txt"
@@ -445,6 +492,8 @@ def main():
         test_stage_deaths(folder, choice)
         test_refusals(folder)
         test_other_bits(folder)
+        test_other_settings(folder)
+        test_init_gone(folder, reference)
         test_not_finite(folder)
         test_small_disk(folder, reference)
         test_full_disk(folder, reference)

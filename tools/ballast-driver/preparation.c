@@ -48,6 +48,10 @@ static bl_status_t claim_folder(bl_preparation_t *self, bl_error_t *err) {
 static void prepare(bl_task_t *task) {
   bl_preparation_t *self = BL_TASK_OWNER(task, bl_preparation_t, task);
   bl_error_t *err = &self->err;
+  if (self->resumes && bl_resume_replace_init(self->job)) {
+    bl_log(BL_LOG_WARNING, "the folder of model.init is gone; the model and its other files are those of %s",
+           self->job->model.init);
+  }
   bl_status_t status = resolve_job(self, err);
   if (status == BL_OK) {
     status = claim_folder(self, err);
@@ -58,6 +62,9 @@ static void prepare(bl_task_t *task) {
   }
   char warning[BL_RESUME_WARNING];
   if (status == BL_OK && bl_resume_warning(&self->resume, self->job, warning)) {
+    bl_log(BL_LOG_WARNING, "%s", warning);
+  }
+  if (status == BL_OK && bl_resume_changes_warning(&self->resume, warning)) {
     bl_log(BL_LOG_WARNING, "%s", warning);
   }
   err->status = status;

@@ -21,7 +21,7 @@
 
 typedef struct bl_preparation {
   // Set by the caller; borrowed.
-  const bl_job_t *job;
+  bl_job_t *job;                     // with `resumes`, model.init may be replaced (job/resume.h)
   const bl_text_list_t *order_paths; // files of the job's order, and of that for policies of the other kind
   bool resumes;                      // look for a checkpoint to continue from, if the job has a folder for them
 

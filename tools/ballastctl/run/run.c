@@ -209,6 +209,9 @@ static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   if (bl_resume_warning(resume, job, warning)) {
     fprintf(stderr, "ballastctl: warning: %s\n", warning);
   }
+  if (bl_resume_changes_warning(resume, warning)) {
+    fprintf(stderr, "ballastctl: warning: %s\n", warning);
+  }
 }
 
 // Returns whether the driver runs already. It knows its job and where it continues; the files of the job may not exist
@@ -217,15 +220,28 @@ static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
   return !arguments->local && job->services.driver != NULL;
 }
 
+static void replace_init(bl_job_t *job) {
+  char gone[PATH_MAX];
+  snprintf(gone, sizeof gone, "%s", job->model.init != NULL ? job->model.init : "");
+  if (bl_resume_replace_init(job)) {
+    fprintf(stderr, "ballastctl: model.init: %s is gone; the model and its other files are those of %s\n", gone,
+            job->model.init);
+  }
+}
+
 // Finds every error of a job before anything starts.
-static bl_status_t check_job(const arguments_t *arguments, const bl_job_t *job, bl_training_t *training,
-                             bl_resume_t *resume, bl_error_t *err) {
+static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_training_t *training, bl_resume_t *resume,
+                             bl_error_t *err) {
   const bool predicts = arguments->profile != NULL || arguments->predict != NULL;
   if (attaches(arguments, job) && !arguments->check && !predicts) {
     return BL_OK;
   }
+  const bool resumes = arguments->resume && !attaches(arguments, job);
+  if (resumes) {
+    replace_init(job);
+  }
   bl_status_t status = bl_ctl_job_resolve_run(job, training, err);
-  if (status == BL_OK && arguments->resume && !attaches(arguments, job)) {
+  if (status == BL_OK && resumes) {
     status = bl_resume_find(resume, job, &training->model, true, err);
     if (status == BL_NOT_FOUND) {
       bl_error_prefix(err, "--resume");
