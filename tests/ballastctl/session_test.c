@@ -175,13 +175,14 @@ static void all_exit(void) {
 }
 
 // Runs a session. Returns its exit code, and in `text` what it printed on standard error.
-static int run(void (*events)(unsigned turn), const char *timeline, uint32_t sample, char text[4096]) {
+static int run_with(void (*events)(unsigned turn), bl_ctl_session_options_t options, char text[4096]) {
   bl_job_t job;
   bl_error_t err;
   assert_int_equal(job_text_parse(&job, "", &err), BL_OK);
   const bl_training_t training = {0};
-  const bl_ctl_session_options_t options = {
-      .job = &job, .training = &training, .local = true, .timeline = timeline, .sample = sample};
+  options.job = &job;
+  options.training = &training;
+  options.local = true;
   stop = generation = trace = (call_t){0};
   script = events;
   turn = 0;
@@ -200,7 +201,25 @@ static int run(void (*events)(unsigned turn), const char *timeline, uint32_t sam
   return exit_code;
 }
 
+static int run(void (*events)(unsigned turn), const char *timeline, uint32_t sample, char text[4096]) {
+  return run_with(events, (bl_ctl_session_options_t){.timeline = timeline, .sample = sample}, text);
+}
+
+// The same with a full disk as standard output.
+static int run_on_a_full_disk(void (*events)(unsigned turn), bl_ctl_session_options_t options, char text[4096]) {
+  fflush(stdout);
+  const int kept = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+  dup2(full, STDOUT_FILENO);
+  close(full);
+  const int exit_code = run_with(events, options, text);
+  dup2(kept, STDOUT_FILENO);
+  close(kept);
+  clearerr(stdout);
+  return exit_code;
+}
+
 #define STOPPED     130
+#define EXHAUSTED   bl_status_exit_code(BL_EXHAUSTED)
 #define UNAVAILABLE bl_status_exit_code(BL_UNAVAILABLE)
 
 // ---- tests ----------------------------------------------------------------------------------------------------------
@@ -282,16 +301,49 @@ static void draws(unsigned now) {
 static void test_sample_on_a_full_disk(void **state) {
   (void)state;
   char text[4096];
-  fflush(stdout);
-  const int kept = dup(STDOUT_FILENO), full = open("/dev/full", O_WRONLY | O_CLOEXEC);
-  dup2(full, STDOUT_FILENO);
-  close(full);
-  const int exit_code = run(draws, NULL, 5, text);
-  dup2(kept, STDOUT_FILENO);
-  close(kept);
-  clearerr(stdout);
-  assert_int_equal(exit_code, bl_status_exit_code(BL_PARTIAL));
+  const bl_ctl_session_options_t options = {.sample = 5};
+  assert_int_equal(run_on_a_full_disk(draws, options, text), bl_status_exit_code(BL_PARTIAL));
   assert_non_null(strstr(text, "no sample: cannot print: No space left on device"));
+}
+
+static void test_summary_on_a_full_disk(void **state) {
+  (void)state;
+  char text[4096];
+  const bl_ctl_session_options_t options = {.summary = true};
+  assert_int_equal(run_on_a_full_disk(draws, options, text), bl_status_exit_code(BL_PARTIAL));
+  assert_non_null(strstr(text, "no summary: cannot print: No space left on device"));
+}
+
+static void breaks_at_step_7(unsigned now) {
+  if (now == 0) {
+    const bl_ctl_step_t step = {.step = 7, .tokens = 1, .seconds = 1};
+    driver.watcher.step(&step, driver.watcher.context);
+    tell("failed", "a disk is full", EXHAUSTED);
+  } else if (now == 5) {
+    all_exit();
+  }
+}
+
+static void breaks_at_once(unsigned now) {
+  if (now == 0) {
+    tell("failed", "a disk is full", EXHAUSTED);
+  } else if (now == 5) {
+    all_exit();
+  }
+}
+
+// Also after a resume the step is that of the whole run.
+static void test_step_of_the_end(void **state) {
+  (void)state;
+  char text[4096];
+  const bl_resume_t resume = {.path = "/runs/step-000006", .step = 6};
+  const bl_ctl_session_options_t anew = {0}, resumed = {.resume = &resume};
+  assert_int_equal(run_with(breaks_at_step_7, resumed, text), EXHAUSTED);
+  assert_non_null(strstr(text, "the run ends after step 7\n"));
+  assert_int_equal(run_with(breaks_at_once, resumed, text), EXHAUSTED);
+  assert_non_null(strstr(text, "the run ends after step 6\n"));
+  assert_int_equal(run_with(breaks_at_once, anew, text), EXHAUSTED);
+  assert_non_null(strstr(text, "the run ends before its first step\n"));
 }
 
 static void fails_while_it_stops(unsigned now) {
@@ -300,7 +352,7 @@ static void fails_while_it_stops(unsigned now) {
   } else if (stop.count > 0 && now < 10) {
     answer(&stop, BL_OK);
     stop.done = NULL;
-    tell("failed", "stage 1 has died", UNAVAILABLE);
+    tell("failed", "stage 1 has died", EXHAUSTED);
   } else if (now == 15) {
     all_exit();
   }
@@ -317,23 +369,24 @@ static void test_fails_while_it_stops(void **state) {
 static void reason_after_a_guess(unsigned now) {
   if (now == 0) {
     fleet.options.gone(0, "stage 0 (pid 71) ended: exit code 0", 0, fleet.options.context);
-    tell("failed", "stage 1 has died", UNAVAILABLE);
-    fleet.options.gone(BL_CTL_DRIVER, "the driver (pid 71) ended: exit code 4", UNAVAILABLE, fleet.options.context);
+    tell("failed", "stage 1 has died", EXHAUSTED);
+    fleet.options.gone(BL_CTL_DRIVER, "the driver (pid 71) ended: exit code 4", EXHAUSTED, fleet.options.context);
   }
 }
 
 static void test_reason_after_a_guess(void **state) {
   (void)state;
   char text[4096];
-  assert_int_equal(run(reason_after_a_guess, NULL, 0, text), UNAVAILABLE);
+  assert_int_equal(run(reason_after_a_guess, NULL, 0, text), EXHAUSTED);
   assert_non_null(strstr(text, "stage 1 has died; the run ends"));
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_stopped_by_another),   cmocka_unit_test(test_interrupted_sample),
-      cmocka_unit_test(test_interrupted_timeline), cmocka_unit_test(test_fails_while_it_stops),
-      cmocka_unit_test(test_reason_after_a_guess), cmocka_unit_test(test_sample_on_a_full_disk),
+      cmocka_unit_test(test_stopped_by_another),     cmocka_unit_test(test_interrupted_sample),
+      cmocka_unit_test(test_interrupted_timeline),   cmocka_unit_test(test_fails_while_it_stops),
+      cmocka_unit_test(test_reason_after_a_guess),   cmocka_unit_test(test_sample_on_a_full_disk),
+      cmocka_unit_test(test_summary_on_a_full_disk), cmocka_unit_test(test_step_of_the_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,9 +42,15 @@ void bl__session_fail(bl__session_t *session, int exit_code, const char *why) {
   if (session->ending) {
     return;
   }
-  unsigned long long steps = bl_ctl_summary_steps(session->summary);
+  const bl_resume_t *resume = session->options->resume;
+  unsigned long long step = bl_ctl_summary_last_step(session->summary);
+  step = step == 0 && resume != NULL ? resume->step : step;
   session->exit_code = session->early_code != 0 ? session->early_code : exit_code;
-  bl__session_say(session, "%s; the run ends after %llu step%s", why, steps, bl_plural(steps));
+  if (step > 0) {
+    bl__session_say(session, "%s; the run ends after step %llu", why, step);
+  } else {
+    bl__session_say(session, "%s; the run ends before its first step", why);
+  }
   bl__session_end(session, BL_CTL_END_ASK, BL_CTL_END_MS);
 }
 
@@ -114,7 +120,7 @@ static void finish(bl__session_t *session, int exit_code) {
   }
   if (session->options->summary) {
     bl_ctl_summary_print_stages(session->summary, stdout);
-    fflush(stdout);
+    bl__closing_print(session, "summary");
   }
   bl__closing_begin(session);
 }

@@ -26,6 +26,13 @@ static void miss(bl__session_t *session, const char *what, const char *why) {
   }
 }
 
+void bl__closing_print(bl__session_t *session, const char *what) {
+  bl_error_t err;
+  if ((fflush(stdout) != 0 || ferror(stdout)) && bl_ctl_printed(BL_IO, &err) != BL_OK) {
+    miss(session, what, err.text);
+  }
+}
+
 // ---- sample
 
 // A terminal gets no control characters and no bytes beyond ASCII, because an untrained model draws any byte.
@@ -44,13 +51,11 @@ static void sample_answered(const bl_error_t *err, void *context) {
     return;
   }
   fputc('\n', stdout);
-  const bool printed = fflush(stdout) == 0 && !ferror(stdout);
-  bl_error_t failure = *err;
-  if (failure.status == BL_OK && !printed) {
-    (void)!bl_ctl_printed(BL_IO, &failure);
-  }
-  if (failure.status != BL_OK) {
-    miss(session, "sample", failure.text);
+  if (err->status != BL_OK) {
+    fflush(stdout);
+    miss(session, "sample", err->text);
+  } else {
+    bl__closing_print(session, "sample");
   }
   bl__session_stop(session);
 }
@@ -81,7 +86,7 @@ static void timeline_answered(const bl_error_t *err, void *context) {
   if (status == BL_OK) {
     char subtitle[160];
     snprintf(subtitle, sizeof subtitle, "step %llu, %s, %lld micro-batches",
-             (unsigned long long)bl_ctl_summary_steps(session->summary),
+             (unsigned long long)bl_ctl_summary_last_step(session->summary),
              bl_job_schedule_name(session->options->job->pipeline.schedule),
              (long long)session->options->job->train.micro_batches);
     status = bl_ctl_step_timeline_draw(session->timeline, session->options->job->name, subtitle,
@@ -133,7 +138,7 @@ static void finish_profile(bl__session_t *session) {
     bl__session_say(session, "profile: %s", session->options->profile);
   }
   bl_ctl_profiling_print(session->profiling, stdout);
-  fflush(stdout);
+  bl__closing_print(session, "prediction");
   char *line = bl_ctl_profiling_line(session->profiling);
   if (line != NULL && session->report != NULL && bl_ctl_report_note(session->report, line, &err) != BL_OK) {
     bl__session_say(session, "%s", err.text);

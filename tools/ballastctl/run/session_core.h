@@ -66,6 +66,8 @@ BL_MUST_USE bl_status_t bl__processes_start(bl__session_t *session, bl_error_t *
 // session_closing.c
 // Collects what was asked for, then stops.
 void bl__closing_begin(bl__session_t *session);
+// Ends what was printed on standard output. If it cannot be written, the run misses `what` (a noun).
+void bl__closing_print(bl__session_t *session, const char *what);
 // Called after the last process has ended. Deletes what a failed run wrote incompletely, and prints where --resume
 // continues.
 void bl__closing_tell_saved(bl__session_t *session);

@@ -27,7 +27,7 @@ struct bl_ctl_summary {
   stage_t *stages; // [stage_count], of all ranks
   size_t stage_count;
   unsigned tensor_ranks, replicas;
-  uint64_t steps, tokens;
+  uint64_t steps, last_step, tokens;
   double seconds, loss, validation_loss;
   bool has_validation;
   char *saved; // folder of the last checkpoint; NULL: none
@@ -88,6 +88,7 @@ bl_status_t bl_ctl_summary_plan(bl_ctl_summary_t *summary, const bl_ctl_plan_t *
 
 void bl_ctl_summary_step(bl_ctl_summary_t *summary, const bl_ctl_step_t *step) {
   summary->steps++;
+  summary->last_step = step->step;
   summary->tokens += step->tokens;
   summary->seconds += step->seconds;
   summary->loss = step->loss;
@@ -116,6 +117,10 @@ void bl_ctl_summary_checkpoint(bl_ctl_summary_t *summary, const bl_ctl_checkpoin
 
 uint64_t bl_ctl_summary_steps(const bl_ctl_summary_t *summary) {
   return summary->steps;
+}
+
+uint64_t bl_ctl_summary_last_step(const bl_ctl_summary_t *summary) {
+  return summary->last_step;
 }
 
 // "1.82 M"

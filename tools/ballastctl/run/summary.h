@@ -22,7 +22,8 @@ void bl_ctl_summary_validation(bl_ctl_summary_t *summary, const bl_ctl_validatio
 void bl_ctl_summary_checkpoint(bl_ctl_summary_t *summary,
                                const bl_ctl_checkpoint_t *checkpoint); // a committed one
 
-uint64_t bl_ctl_summary_steps(const bl_ctl_summary_t *summary); // seen so far
+uint64_t bl_ctl_summary_steps(const bl_ctl_summary_t *summary);     // seen so far
+uint64_t bl_ctl_summary_last_step(const bl_ctl_summary_t *summary); // of the whole run; 0: none was seen
 
 // Prints "1.82 M parameters on 4 stages, 1f1b, 4096 tokens a step; 200000 tokens of training data, 20000 held out".
 void bl_ctl_summary_print_plan(const bl_ctl_summary_t *summary, FILE *stream);
