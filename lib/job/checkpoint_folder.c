@@ -286,6 +286,21 @@ static bl_status_t make_earlier(const char *folder, char aside[PATH_MAX], bl_err
   return bl_error_set(err, BL_EXHAUSTED, "%s: has %d folders of earlier runs: tidy up", folder, EARLIER_MAX);
 }
 
+// Moves a checkpoint into a folder of its folder. A relative link to anything that stays is made anew, with the same
+// target from there.
+static bl_status_t move_down(const char *from, const char *to, bl_error_t *err) {
+  char target[PATH_MAX], deeper[PATH_MAX + 3];
+  uint64_t step;
+  const ssize_t length = readlink(from, target, sizeof target - 1);
+  target[length < 0 ? 0 : length] = '\0';
+  const bool moves = strchr(target, '/') == NULL && kind_of(target, &step) == WHOLE;
+  if (length <= 0 || target[0] == '/' || moves) {
+    return rename(from, to) == 0 ? BL_OK : fail(err, "set aside", from);
+  }
+  snprintf(deeper, sizeof deeper, "../%s", target);
+  return symlink(deeper, to) == 0 && unlink(from) == 0 ? BL_OK : fail(err, "set aside", from);
+}
+
 bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_MAX], size_t *count, bl_error_t *err) {
   entry_t *entries;
   size_t entry_count;
@@ -306,8 +321,8 @@ bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_M
     if (status == BL_OK) {
       status = join(to, aside, entries[i].name, err);
     }
-    if (status == BL_OK && rename(from, to) != 0) {
-      status = fail(err, "set aside", from);
+    if (status == BL_OK) {
+      status = move_down(from, to, err);
     }
     ++*count;
   }
@@ -319,6 +334,11 @@ bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_M
 }
 
 // ---- creating ------------------------------------------------------------------------------------------------------
+
+bl_status_t bl_checkpoint_folder_check(const char *folder, bl_error_t *err) {
+  bl_status_t status = bl_folder_check(folder, err);
+  return status == BL_OK && access(folder, F_OK) == 0 ? bl_checkpoint_folder_try(folder, err) : status;
+}
 
 bl_status_t bl_checkpoint_folder_try(const char *folder, bl_error_t *err) {
   char trial[PATH_MAX];

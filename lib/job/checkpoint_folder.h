@@ -44,6 +44,8 @@ BL_MUST_USE bl_status_t bl_checkpoint_folder_before(const char *folder, uint64_t
 // written is found before the first step and not after the last. BL_DENIED, BL_EXHAUSTED (no space), BL_IO, ... name
 // the path.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_try(const char *folder, bl_error_t *err);
+// The same, but does not create a folder that does not exist.
+BL_MUST_USE bl_status_t bl_checkpoint_folder_check(const char *folder, bl_error_t *err);
 
 // Creates the folder, and in it a new empty folder *partial; `id` distinguishes writers. BL_DENIED, BL_EXHAUSTED (no
 // space), BL_IO name the path.
@@ -61,7 +63,7 @@ BL_MUST_USE bl_status_t bl_checkpoint_folder_prune(const char *folder, uint64_t 
 // Deletes what crashed writers left: all folders that are partial, half deleted, or created by
 // bl_checkpoint_folder_try. *count: how many were partial. A folder that does not exist is fine.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_sweep(const char *folder, size_t *count, bl_error_t *err);
-// Moves the checkpoints of an earlier run into a new folder earlier-N of `folder`. *count: how many; 0: `aside` is not
+// Moves the checkpoints of an earlier run into a new folder earlier-N of `folder`. A symbolic link keeps its target. *count: how many; 0: `aside` is not
 // set.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_MAX], size_t *count,
                                                        bl_error_t *err);

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -193,7 +194,22 @@ bl_status_t bl_file_replace(const char *path, const void *bytes, size_t size_byt
   return sync_folder_of(target, err);
 }
 
-bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err) {
+// As mkdir, but creates nothing.
+static int try_mkdir(const char *path) {
+  char parent[PATH_MAX];
+  struct stat info;
+  if (lstat(path, &info) == 0) {
+    errno = EEXIST;
+    return -1;
+  }
+  if (errno != ENOENT) {
+    return -1;
+  }
+  snprintf(parent, sizeof parent, "%s", path);
+  return faccessat(AT_FDCWD, dirname(parent), W_OK | X_OK, AT_EACCESS);
+}
+
+static bl_status_t make_folders(const char *path, bool only_check, unsigned mode, bl_error_t *err) {
   char partial[PATH_MAX];
   size_t length = strlen(path);
   if (length == 0 || length >= sizeof partial) {
@@ -206,8 +222,12 @@ bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err) {
     }
     char saved = partial[i];
     partial[i] = '\0';
-    if (mkdir(partial, mode) != 0 && errno != EEXIST) {
+    const int made = only_check ? try_mkdir(partial) : mkdir(partial, mode);
+    if (made != 0 && errno != EEXIST) {
       return fail(err, "create folder", partial);
+    }
+    if (made == 0 && only_check) { // nothing below it exists
+      return BL_OK;
     }
     partial[i] = saved;
   }
@@ -216,6 +236,14 @@ bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err) {
     return fail(err, "stat", path);
   }
   return S_ISDIR(info.st_mode) ? BL_OK : bl_error_set(err, BL_INVALID, "%s: exists and is not a folder", path);
+}
+
+bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err) {
+  return make_folders(path, false, mode, err);
+}
+
+bl_status_t bl_folder_check(const char *path, bl_error_t *err) {
+  return make_folders(path, true, 0, err);
 }
 
 bl_status_t bl_path_join(char *path, size_t path_bytes, const char *folder, const char *name) {

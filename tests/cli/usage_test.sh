@@ -34,6 +34,16 @@ refused 2 "start everything here with --local" "$ctl" run job.yaml
 try "$ctl" run job.yaml --local --check
 equal "exit code of a check" 0 "$code"
 equal "output of a check" "job.yaml: valid: 2 steps on 2 stages; nothing was started" "$out"
+refused 2 "--set checkpoint.folder: $work/job.yaml/below: cannot create folder: Not a directory" \
+  "$ctl" run job.yaml --local --check --set checkpoint.folder=job.yaml/below
+try "$ctl" run job.yaml --local --check --set checkpoint.folder=new/folder
+equal "exit code of a check of a new folder" 0 "$code"
+equal "what a check creates" "no" "$(test -e new && echo yes || echo no)"
+for command in --help "run --help" "policy --help"; do
+  try sh -c "\"$ctl\" $command >/dev/full"
+  equal "exit code of $command on a full disk" 1 "$code"
+  contains "message of $command on a full disk" "cannot print: No space left on device" "$err"
+done
 refused 2 "--predict: job.yaml is no profile: line 1: " "$ctl" run job.yaml --local --predict job.yaml
 refused 2 "ballastctl run --profile FILE records one" "$ctl" run job.yaml --local --predict text.txt
 refused 2 "nothing.yaml: cannot open" "$ctl" run nothing.yaml --local

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // ballastctl: starts and operates training runs.
 #include "ballastctl/commands.h"
+#include "ballastctl/output.h"
 #include "ballastctl/security.h"
 
 #include "base/error.h"
 #include "sys/log.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -65,5 +67,8 @@ int main(int argc, char **argv) {
   }
   int exit_code = bl_ctl_dispatch("ballastctl", commands, sizeof commands / sizeof commands[0], argc - 1, argv + 1);
   bl_ctl_security_cleanup();
+  if (exit_code == 0 && fflush(stdout) != 0) { // a help; commands check what they print
+    exit_code = bl_ctl_finish(bl_ctl_printed(BL_IO, &err), &err);
+  }
   return exit_code;
 }

@@ -273,10 +273,13 @@ static bl_status_t check_profile(const arguments_t *arguments, const bl_job_t *j
                       PROFILED_STEPS_MIN, left, steps);
 }
 
-// Checkpoints are written on this machine, so check before the run that this is possible.
-static bl_status_t check_folder(const bl_job_t *job, bl_error_t *err) {
+// Checkpoints are written on this machine, so check before the run that this is possible. --check creates nothing.
+static bl_status_t check_folder(const arguments_t *arguments, const bl_job_t *job, bl_error_t *err) {
   bl_error_t cause;
-  if (job->checkpoint.folder == NULL || bl_checkpoint_folder_try(job->checkpoint.folder, &cause) == BL_OK) {
+  const char *folder = job->checkpoint.folder;
+  if (folder == NULL || attaches(arguments, job) ||
+      (arguments->check ? bl_checkpoint_folder_check(folder, &cause) : bl_checkpoint_folder_try(folder, &cause)) ==
+          BL_OK) {
     return BL_OK;
   }
   return bl_job_fail(job, err, "checkpoint.folder", "%s", cause.text);
@@ -362,8 +365,8 @@ static int run(int argc, char *const *argv) {
   if (status == BL_OK) {
     status = check_profile(&arguments, &job, &resume, &err);
   }
-  if (status == BL_OK && !arguments.check && !attaches(&arguments, &job)) {
-    status = check_folder(&job, &err);
+  if (status == BL_OK) {
+    status = check_folder(&arguments, &job, &err);
   }
   if (status == BL_OK) {
     doubt_threads(&arguments, &job);
