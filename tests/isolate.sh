@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Runs a test as if the machine were its own, so that others may run beside it: its own /dev/shm, loopback, ports, network
-# namespaces and processes. What it leaves running fails it, and is ended.
+# namespaces and processes. What it leaves running fails it, and is ended. It ends with the process that started it.
 #   isolate.sh COMMAND...
 # Where namespaces may not be made (no root, or a container without the right) such tests take turns instead.
 turns=${TMPDIR:-/tmp}/ballast-tests-$(id -u).lock
 
 if [ "$1" != --inside ]; then
   if unshare --mount --net --pid --fork true 2>/dev/null; then
-    exec unshare --mount --net --pid --fork --mount-proc --kill-child=KILL "$0" --inside "$@"
+    exec setpriv --pdeathsig KILL unshare --mount --net --pid --fork --mount-proc --kill-child=KILL "$0" --inside "$@"
   fi
-  exec flock --close "$turns" "$@"
+  exec setpriv --pdeathsig KILL flock --close "$turns" setpriv --pdeathsig KILL "$@"
 fi
 shift
 

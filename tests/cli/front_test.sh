@@ -3,7 +3,7 @@
 # Verifies the front door with stubs for the package system, cmake and ctest: what is missing is named and installed as root
 # or with sudo, nothing happens twice, and without the right to install it stops with exit code 2; a test that fails is
 # named and is not run again, and a build with sanitizers that fails is a failure; arguments that a command has not are
-# refused.
+# refused; when it is killed, so are the tests.
 . "$(dirname "$0")/common.sh"
 
 mkdir "$work/tree" "$work/stubs"
@@ -115,4 +115,27 @@ ballast test
 equal "exit code of test where sanitizers cannot be built" 1 "$code"
 contains "totals without a build" "2 passed, 1 failed, 1 skipped" "$out"
 contains "what fails" "failed in asan: it cannot be built" "$err"
+
+# ---- a killed front door
+stub ctest "'$root/tests/isolate.sh' sleep 7654321"
+sleeps() {
+  ps -e -o args= | grep -q '^sleep 7654321'
+}
+await() { # "" or not
+  for _ in $(seq 200); do
+    if $1 sleeps; then return; fi
+    sleep 0.05
+  done
+}
+not() {
+  ! "$@"
+}
+PATH="$work/stubs:$PATH" "$front" soak bits >/dev/null 2>&1 &
+killed=$!
+await ""
+equal "the test runs" 0 "$(sleeps; echo $?)"
+kill -KILL $killed
+wait $killed 2>/dev/null
+await not
+equal "the test runs when the front door was killed" 1 "$(sleeps; echo $?)"
 finish
