@@ -72,6 +72,7 @@ static void a_place_open_to_others_is_refused(void **state) {
   assert_int_equal(mkdir(base, 0700), 0);
   assert_int_equal(chmod(base, 0777), 0);
   assert_int_equal(bl_ctl_run_folder_create(&folder, &err), BL_DENIED);
+  assert_non_null(strstr(err.text, "remove it or set XDG_RUNTIME_DIR"));
   assert_non_null(strstr(err.text, base));
   assert_int_equal(rmdir(base), 0);
 }

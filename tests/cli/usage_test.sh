@@ -39,6 +39,9 @@ refused 2 "--set checkpoint.folder: $work/job.yaml/below: cannot create folder: 
 try "$ctl" run job.yaml --local --check --set checkpoint.folder=new/folder
 equal "exit code of a check of a new folder" 0 "$code"
 equal "what a check creates" "no" "$(test -e new && echo yes || echo no)"
+mkdir gone
+refused 3 "the current folder cannot be named: No such file or directory; change to another" \
+  sh -c "cd gone; rmdir ../gone; '$ctl' run '$work/job.yaml' --local --check"
 for command in --help "run --help" "policy --help"; do
   try sh -c "\"$ctl\" $command >/dev/full"
   equal "exit code of $command on a full disk" 1 "$code"

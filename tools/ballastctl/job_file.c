@@ -3,6 +3,7 @@
 
 #include "ballastctl/input_file.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +25,14 @@ static bl_status_t parse(const bl_option_source_t *file, const bl_text_list_t *g
                          bl_error_t *err) {
   char current[PATH_MAX];
   const char **sets = calloc(given->count + 1, sizeof *sets);
-  if (sets == NULL || getcwd(current, sizeof current) == NULL) {
+  if (sets == NULL) {
+    return bl_error_set(err, BL_EXHAUSTED, "no memory for %zu times --set", given->count);
+  }
+  if (getcwd(current, sizeof current) == NULL) {
+    const int cause = errno;
     free(sets);
-    return bl_error_set(err, BL_EXHAUSTED, "no memory, or the current folder is gone");
+    return bl_error_set(err, bl_status_from_errno(cause), "the current folder cannot be named: %s; change to another",
+                        strerror(cause));
   }
   size_t count = 0;
   for (; count < given->count; count++) {

@@ -29,13 +29,21 @@ static bl_status_t find_base(char base[BL_CTL_RUN_FOLDER_BYTES], bl_error_t *err
   return bl_runtime_path(base, BL_CTL_RUN_FOLDER_BYTES - sizeof "/" RUN_PREFIX "XXXXXX", err);
 }
 
+// Returns the environment variable that decided the base folder.
+static const char *variable_of(const char *base) {
+  static const char name[] = "XDG_RUNTIME_DIR";
+  const char *runtime = getenv(name);
+  return runtime != NULL && runtime[0] == '/' && strncmp(base, runtime, strlen(runtime)) == 0 ? name : "TMPDIR";
+}
+
 // Opens the base folder, created if absent, and locks it. It must belong to us alone, because sockets in it control
 // runs.
 static bl_status_t open_base(const char *base, int *fd, bl_error_t *err) {
   struct stat stat;
   if (mkdir(base, 0700) != 0 && errno != EEXIST) {
     return bl_error_set(err, bl_status_from_errno(errno),
-                        "cannot make %s: %s; set TMPDIR to a folder that can be written to", base, strerror(errno));
+                        "cannot make %s: %s; set %s to a folder that can be written to", base, strerror(errno),
+                        variable_of(base));
   }
   int opened = open(base, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (opened < 0 || fstat(opened, &stat) != 0) {
@@ -47,8 +55,8 @@ static bl_status_t open_base(const char *base, int *fd, bl_error_t *err) {
   }
   if (stat.st_uid != geteuid() || (stat.st_mode & 077) != 0) {
     close(opened);
-    return bl_error_set(err, BL_DENIED, "%s must be a folder of user %u with mode 0700; remove it or set TMPDIR", base,
-                        (unsigned)geteuid());
+    return bl_error_set(err, BL_DENIED, "%s must be a folder of user %u with mode 0700; remove it or set %s", base,
+                        (unsigned)geteuid(), variable_of(base));
   }
   if (lock_folder(opened, LOCK_EX) != 0) {
     close(opened);
