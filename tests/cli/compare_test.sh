@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Verifies ballastctl compare: blocks, bytes, speed and losses of reports are those of their lines, bars and pictures show them,
-# what a host lends is on no device, and --equal finds the first loss that differs and a run that is shorter.
+# what a host lends is on no device, impossible counts are refused, and --equal finds the first loss that differs and a
+# run that is shorter.
 . "$(dirname "$0")/common.sh"
 cd "$work" || exit 1
 stage() { # number, blocks: of 1 MiB
@@ -46,5 +47,9 @@ contains "what is seen then" "no  " "$out"
 refused 2 "empty.jsonl: there is no step in it yet" "$ctl" compare plain.jsonl empty.jsonl
 echo '{"event":"step","step":1,"loss":1}' >bare.jsonl
 refused 2 "bare.jsonl:1: a step of 0 stages" "$ctl" compare bare.jsonl
+sed 's/"peak_slots":3/"peak_slots":4294967295/' plain.jsonl >many.jsonl
+refused 2 "many.jsonl:1: peak_slots: 4294967295 blocks, at most 16777216" "$ctl" compare many.jsonl
+sed '2s/"lent_slots":2/"lent_slots":4294967295/' parked.jsonl >lent.jsonl
+refused 2 "lent.jsonl:2: lent_slots: 4294967295 blocks, at most 16777216" "$ctl" compare lent.jsonl
 refused 2 "--to memory.gif: the name must end in .svg or .png" "$ctl" compare plain.jsonl --to memory.gif
 finish

@@ -16,8 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES   4096 // more than any picture or table has
-#define BAR_CELLS 24   // for the fullest device, if it has more blocks
+#define DEVICES   4096       // more than any picture or table has
+#define BLOCKS    (1u << 24) // of one device; far more than any job has, and sums do not overflow
+#define BAR_CELLS 24         // for the fullest device, if it has more blocks
 
 typedef struct arguments {
   int output;
@@ -101,23 +102,39 @@ static bl_status_t grow(report_t *report, size_t devices) {
   return BL_OK;
 }
 
+static bl_status_t read_blocks(const json_t *object, const char *key, uint32_t *blocks, bl_error_t *err) {
+  const uint64_t value = number_of(object, key);
+  *blocks = value > BLOCKS ? BLOCKS : (uint32_t)value;
+  return value <= BLOCKS ? BL_OK
+                         : bl_error_set(err, BL_INVALID, "%s: %" PRIu64 " blocks, at most %u", key, value, BLOCKS);
+}
+
 // Reads the devices. A rank's own device is the i-th for the i-th rank. A store names its device.
-static void read_devices(report_t *report, const json_t *stages, const json_t *stores) {
+static bl_status_t read_devices(report_t *report, const json_t *stages, const json_t *stores, bl_error_t *err) {
   size_t i;
   const json_t *item;
+  bl_status_t status = BL_OK;
+  uint32_t blocks;
   json_array_foreach(stages, i, item) {
     device_t *device = &report->devices[i];
-    const uint64_t blocks = number_of(item, "peak_slots"), bytes = number_of(item, "peak_slot_bytes");
+    const uint64_t bytes = number_of(item, "peak_slot_bytes");
+    if ((status = read_blocks(item, "peak_slots", &blocks, err)) != BL_OK) {
+      return status;
+    }
     if (blocks > device->own) {
-      *device = (device_t){(uint32_t)blocks, device->lent, bytes, bytes / blocks};
+      *device = (device_t){blocks, device->lent, bytes, bytes / blocks};
     }
   }
   json_array_foreach(stores, i, item) {
     const uint64_t at = json_object_get(item, "tensor") != NULL ? i : number_of(item, "device");
+    if ((status = read_blocks(item, "lent_slots", &blocks, err)) != BL_OK) {
+      return status;
+    }
     if (at < report->device_count && json_object_get(item, "host") == NULL) { // memory of a host is on no device
-      report->devices[at].lent = (uint32_t)bl_max_u64(report->devices[at].lent, number_of(item, "lent_slots"));
+      report->devices[at].lent = bl_max_u32(report->devices[at].lent, blocks);
     }
   }
+  return status;
 }
 
 static bl_status_t read_event(void *context, const char *kind, const json_t *event, bl_error_t *err) {
@@ -133,7 +150,10 @@ static bl_status_t read_event(void *context, const char *kind, const json_t *eve
   if (grow(report, json_array_size(stages)) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory for the report");
   }
-  read_devices(report, stages, json_object_get(event, "stores"));
+  bl_status_t status = read_devices(report, stages, json_object_get(event, "stores"), err);
+  if (status != BL_OK) {
+    return status;
+  }
   report->rates[report->step_count] = seconds > 0 ? (double)number_of(event, "tokens") / seconds : 0;
   report->steps[report->step_count++] =
       (step_t){number_of(event, "step"), json_is_number(loss) ? json_number_value(loss) : NAN};
