@@ -14,6 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define TURN_FRAMES 64 // frames and skipped bodies of one connection until others are served
+
 // ---- the end of a connection ----------------------------------------------------------------------------------------
 
 void bl__connection_free_if_unused(bl_connection_t *connection) {
@@ -191,13 +193,26 @@ static void turn_away_other_kind(bl_connection_t *connection, bool wants_tls) {
                                   "--tls-key are not given");
 }
 
+// Has the rest read in the next iteration of the loop, also what TLS or the reader holds already.
+static void read_on(bl_connection_t *connection) {
+  if (!connection->reads_on) {
+    connection->reads_on = true;
+    connection->users++;
+    bl_loop_post(connection->connections->loop, &connection->read_more);
+  }
+}
+
 static void read_frames(bl_connection_t *connection) {
   if (connection->frame_pending && !connection->reading) {
     connection->frame_pending = false;
     connection->connections->ops->on_frame(connection);
   }
   connection->connections->ops->on_readable(connection);
-  while (!connection->gone && !connection->reading) {
+  for (unsigned frames = 0; !connection->gone && !connection->reading; frames++) {
+    if (frames == TURN_FRAMES) {
+      read_on(connection);
+      return;
+    }
     switch (bl_frame_reader_next(&connection->reader)) {
     case BL_READER_FRAME:
       connection->connections->ops->on_frame(connection);
@@ -232,6 +247,16 @@ void bl__connection_read(bl_connection_t *connection) {
   bl__connection_free_if_unused(connection);
 }
 
+static void on_read_more(bl_message_t *message) {
+  bl_connection_t *connection = BL_MESSAGE_OWNER(message, bl_connection_t, read_more);
+  connection->reads_on = false;
+  if (!connection->gone) {
+    bl__connection_read(connection);
+  }
+  connection->users--;
+  bl__connection_free_if_unused(connection);
+}
+
 static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
   (void)watch;
   bl_connection_t *connection = context;
@@ -261,6 +286,7 @@ bl_connection_t *bl__connection_open(bl_connections_t *connections, int fd, bool
   bl_frame_reader_init(&connection->reader, &connection->stream);
   bl_frame_writer_init(&connection->writer, &connection->stream);
   connection->connections = connections;
+  connection->read_more.handle = on_read_more;
   connection->since_ms = bl_loop_now_ms(connections->loop);
   LIST_INSERT_HEAD(&connections->all, connection, listed);
   STAILQ_INIT(&connection->transfers);

@@ -6,8 +6,8 @@
 //
 // A connection belongs to the loop's thread. While `reading` its reader, and while `writing` its writer, belongs to a
 // transfer thread; frames for the holder then wait in the backlog. `users` counts transfers, mappings, communicators
-// that are not dead yet, and functions that still use the connection. The connection is freed when it is `gone` and has
-// no users.
+// that are not dead yet, a posted message, and functions that still use the connection. The connection is freed when it
+// is `gone` and has no users.
 #ifndef BALLAST_ACTIVATION_STORE_CONNECTIONS_CORE_H
 #define BALLAST_ACTIVATION_STORE_CONNECTIONS_CORE_H
 
@@ -93,6 +93,8 @@ struct bl_connection {
   bool reading, writing; // a transfer thread owns the reader, the writer
   bool write_blocked;    // the socket accepts no more bytes
   bool frame_pending;    // a transfer thread has read a frame for the loop, which is in the reader
+  bool reads_on;         // `read_more` is posted
+  bl_message_t read_more;
   uint64_t session, since_ms;
   bl_connection_arenas_t arenas;
   char path[208];

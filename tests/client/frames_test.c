@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a store makes of bad frames on its data path (lib/datapath/frame.h): greetings of somebody else,
 // tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that
-// is not sealed, chunks out of place or changed, broken headers, frames cut short. Each gets its status or ends the
+// is not sealed, chunks out of place or changed, broken headers, frames cut short, frames without end. Each gets its status or ends the
 // connection, and what another session holds stays as it was.
 #include "client/raw_world.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 // ---- greetings ------------------------------------------------------------------------------------------------------
@@ -239,13 +241,50 @@ static void test_chunks(void **state) {
   close(fd);
 }
 
+// ---- frames without end ---------------------------------------------------------------------------------------------
+
+typedef struct flood {
+  int fd;
+  atomic_bool over;
+} flood_t;
+
+static void *send_strays(void *context) {
+  flood_t *flood = context;
+  enum { FRAMES = 512, FRAME_BYTES = BL_FRAME_HEADER_BYTES + 1 };
+  static uint8_t strays[FRAMES * FRAME_BYTES];
+  for (size_t i = 0; i < FRAMES; i++) {
+    bl_frame_encode(&(bl_frame_t){.kind = BL_FRAME_DATA, .sequence = 9999, .bytes = 1, .body_bytes = 1},
+                    strays + i * FRAME_BYTES);
+  }
+  while (!atomic_load(&flood->over)) {
+    send_bytes(flood->fd, strays, sizeof strays, -1); // blocks: the stream has no gaps
+  }
+  return NULL;
+}
+
+// A holder that never stops sending does not keep the store from serving others.
+static void test_without_end(void **state) {
+  world_t *world = *state;
+  bl_greeting_t greeting = greeting_of(&world->ours, false);
+  flood_t flood = {0};
+  assert_int_equal(greet(world->ours.tcp, &greeting, &flood.fd), BL_OK);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, send_strays, &flood), 0);
+  bl_status_t status = BL_OK;
+  for (int i = 0; i < 20 && status == BL_OK; i++) {
+    raw_output_t output;
+    status = raw_call(&world->raw, RAW_STATUS, &(raw_input_t){0}, &output);
+  }
+  atomic_store(&flood.over, true);
+  pthread_join(thread, NULL);
+  close(flood.fd);
+  assert_int_equal(status, BL_OK);
+}
+
 int main(void) {
   store_ttl = store_grace = "60";
   const struct CMUnitTest tests[] = {
-      TEST(test_greetings),
-      TEST(test_requests),
-      TEST(test_broken_headers),
-      TEST(test_chunks),
+      TEST(test_greetings), TEST(test_requests), TEST(test_broken_headers), TEST(test_chunks), TEST(test_without_end),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
