@@ -203,6 +203,9 @@ static void read_on(bl_connection_t *connection) {
 }
 
 static void read_frames(bl_connection_t *connection) {
+  if (connection->body_stalled && connection->coming != NULL) {
+    return;
+  }
   if (connection->frame_pending && !connection->reading) {
     connection->frame_pending = false;
     connection->connections->ops->on_frame(connection);
@@ -260,6 +263,9 @@ static void on_read_more(bl_message_t *message) {
 static void on_ready(bl_watch_t *watch, unsigned events, void *context) {
   (void)watch;
   bl_connection_t *connection = context;
+  if ((events & BL_WATCH_READ) != 0) {
+    connection->body_stalled = false;
+  }
   if ((events & BL_WATCH_WRITE) != 0) {
     connection->write_blocked = false;
   }

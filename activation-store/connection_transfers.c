@@ -10,8 +10,9 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#define TIMEOUT_MS      1            // a transfer thread waits that long for a socket before the loop does
-#define ITERATION_BYTES (8ull << 20) // maximum per iteration while other work waits
+#define TIMEOUT_MS       1            // a transfer thread waits that long for a socket before the loop does
+#define ITERATION_BYTES  (8ull << 20) // maximum per iteration while other work waits
+#define ITERATION_CHUNKS (ITERATION_BYTES / BL_FRAME_CHUNK_BYTES)
 
 // ---- on a transfer thread -------------------------------------------------------------------------------------------
 
@@ -73,23 +74,25 @@ static bool continues(const bl__store_transfer_t *transfer, const bl_frame_t *fr
 static void receive(bl_work_t *work) {
   bl__store_transfer_t *transfer = BL_WORK_OWNER(work, bl__store_transfer_t, work);
   bl_connection_t *connection = transfer->connection;
-  uint64_t until = transfer->at + ITERATION_BYTES;
+  bl_pool_t *pool = connection->connections->pool;
+  unsigned chunks = 0;
   if (transfer->at == 0 && !has_memory(transfer)) {
     atomic_store_explicit(&transfer->cancelled, true, memory_order_relaxed);
   }
   while (!is_cancelled(transfer)) {
     transfer->came = bl_frame_reader_next(&connection->reader);
     if (transfer->came == BL_READER_BODY) {
+      chunks++;
       if (!take_chunk(transfer) || transfer->at == transfer->leased.bytes) {
         return;
       }
     } else if (transfer->came == BL_READER_FRAME && continues(transfer, &connection->reader.frame)) {
       bl_frame_reader_into(&connection->reader, transfer->to + transfer->at);
-    } else if (transfer->came != BL_READER_AGAIN || !wait_for(connection->stream.fd, POLLIN)) {
+    } else if (transfer->came != BL_READER_AGAIN || bl_pool_has_waiting(pool) ||
+               !wait_for(connection->stream.fd, POLLIN)) {
       return;
     }
-    if (transfer->at >= until && bl_pool_has_waiting(connection->connections->pool) &&
-        transfer->came == BL_READER_BODY) {
+    if (chunks >= ITERATION_CHUNKS && bl_pool_has_waiting(pool) && transfer->came == BL_READER_BODY) {
       transfer->came = BL_READER_AGAIN;
       return;
     }
@@ -126,6 +129,7 @@ static void received(bl_message_t *message) {
   bl_connection_t *connection = transfer->connection;
   transfer->busy = connection->reading = false;
   connection->frame_pending = transfer->came == BL_READER_FRAME;
+  connection->body_stalled = transfer->came == BL_READER_AGAIN && connection->reader.in_body;
   bool whole = transfer->corrupt || transfer->at == transfer->leased.bytes;
   connection->users++; // so that the connection is not freed here
   if (connection->gone || whole || is_cancelled(transfer)) {

@@ -93,6 +93,7 @@ struct bl_connection {
   bool reading, writing; // a transfer thread owns the reader, the writer
   bool write_blocked;    // the socket accepts no more bytes
   bool frame_pending;    // a transfer thread has read a frame for the loop, which is in the reader
+  bool body_stalled;     // a transfer thread has read all that had arrived of a body
   bool reads_on;         // `read_more` is posted
   bl_message_t read_more;
   uint64_t session, since_ms;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a store makes of bad frames on its data path (lib/datapath/frame.h): greetings of somebody else,
 // tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that
-// is not sealed, chunks out of place or changed, broken headers, frames cut short, frames without end. Each gets its status or ends the
-// connection, and what another session holds stays as it was.
+// is not sealed, chunks out of place or changed, broken headers, frames cut short, without end or byte by byte. Each
+// gets its status or ends the connection, and what another session holds stays as it was.
 #include "client/raw_world.h"
 
 #include <pthread.h>
@@ -281,10 +281,49 @@ static void test_without_end(void **state) {
   assert_int_equal(status, BL_OK);
 }
 
+// Sends one byte after the other of a chunk, which is larger than the test is long.
+static void *trickle(void *context) {
+  flood_t *flood = context;
+  for (unsigned i = 1; i < BL_FRAME_CHUNK_BYTES && !atomic_load(&flood->over); i++) {
+    send_bytes(flood->fd, "x", 1, -1);
+    usleep(100);
+  }
+  return NULL;
+}
+
+// A block that comes byte by byte does not keep the transfer thread from other holders.
+static void test_byte_by_byte(void **state) {
+  world_t *world = *state;
+  flood_t flood = {.fd = announce(world, BL_FRAME_CHUNK_BYTES)};
+  const bl_frame_t chunk = {.kind = BL_FRAME_DATA,
+                            .sequence = world->ours.input.sequence,
+                            .bytes = BL_FRAME_CHUNK_BYTES,
+                            .body_bytes = BL_FRAME_CHUNK_BYTES};
+  send_frame(flood.fd, &chunk, NULL, -1);
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, NULL, trickle, &flood), 0);
+  bl_client_options_t options = options_of(world->fixture, 11);
+  options.deadline_ms = 15000;
+  bl_client_t *client = NULL;
+  bl_error_t err = {0};
+  const bl_status_t status = bl_client_open(&options, &client, &err);
+  if (status == BL_OK) {
+    uint64_t slot;
+    reserve(client, GRANULE, 1, &slot);
+    must(bl_client_evict(client, slot, world->fixture->buffers.base, GRANULE, NULL, &err), &err);
+    bl_client_close(client);
+  }
+  atomic_store(&flood.over, true);
+  pthread_join(thread, NULL);
+  close(flood.fd);
+  must(status, &err);
+}
+
 int main(void) {
   store_ttl = store_grace = "60";
   const struct CMUnitTest tests[] = {
-      TEST(test_greetings), TEST(test_requests), TEST(test_broken_headers), TEST(test_chunks), TEST(test_without_end),
+      TEST(test_greetings), TEST(test_requests),    TEST(test_broken_headers),
+      TEST(test_chunks),    TEST(test_without_end), TEST(test_byte_by_byte),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
