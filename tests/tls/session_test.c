@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+#include <openssl/ssl.h>
 
 #define TURNS 100000 // of one thread that runs both ends: many more than a handshake takes
 
@@ -266,6 +267,49 @@ static void who_ends_early_does_not_refuse(void **state) {
   bl_tls_release(foreign);
 }
 
+// A client of OpenSSL's own, connected to a server of ours.
+static SSL *foreign_client(SSL_CTX *context, bl_tls_session_t *server, int fd) {
+  uint8_t byte;
+  SSL *ssl = SSL_new(context);
+  assert_non_null(ssl);
+  assert_int_equal(SSL_set_fd(ssl, fd), 1);
+  for (int turn = 0; SSL_connect(ssl) != 1 || !bl_tls_session_is_up(server); turn++) {
+    assert_in_range(turn, 0, TURNS);
+    assert_true(waits(bl_tls_session_read(server, &byte, 1)));
+  }
+  return ssl;
+}
+
+static void new_keys_without_end_do_not_keep_a_read(void **state) {
+  (void)state;
+  enum { UPDATES = 40 };
+  bl_tls_t *tls = authority_tls(&ours, "stage");
+  const bl_tls_options_t files = authority_options(&ours, "stage");
+  SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+  assert_int_equal(SSL_CTX_use_certificate_chain_file(context, files.certificate), 1);
+  assert_int_equal(SSL_CTX_use_PrivateKey_file(context, files.key, SSL_FILETYPE_PEM), 1);
+  ends_t ends;
+  ends_init(&ends, tls, BL_STAGES, tls, BL_STAGES);
+  SSL *ssl = foreign_client(context, ends.server, ends.fds[0]);
+  for (int i = 0; i < UPDATES; i++) {
+    assert_int_equal(SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED), 1);
+    assert_int_equal(SSL_do_handshake(ssl), 1);
+  }
+  assert_int_equal(SSL_write(ssl, "x", 1), 1);
+  uint8_t byte = 0;
+  int waited = 0;
+  for (ssize_t moved; (moved = bl_tls_session_read(ends.server, &byte, 1)) != 1; waited++) {
+    assert_true(waits(moved));
+    assert_in_range(waited, 0, TURNS);
+  }
+  assert_int_equal(byte, 'x');
+  assert_in_range(waited, UPDATES, 2 * UPDATES); // others may be served after each
+  SSL_free(ssl);
+  SSL_CTX_free(context);
+  ends_cleanup(&ends);
+  bl_tls_release(tls);
+}
+
 int main(void) {
   signal(SIGPIPE, SIG_IGN);
   const struct CMUnitTest tests[] = {
@@ -274,6 +318,7 @@ int main(void) {
       cmocka_unit_test(what_is_no_tls_is_named),
       cmocka_unit_test(what_breaks_later_is_no_failed_handshake),
       cmocka_unit_test(who_ends_early_does_not_refuse),
+      cmocka_unit_test(new_keys_without_end_do_not_keep_a_read),
   };
   return cmocka_run_group_tests(tests, start, stop);
 }
