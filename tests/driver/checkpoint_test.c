@@ -84,6 +84,18 @@ static void test_a_failed_checkpoint_changes_nothing(void **state) {
   world_close(&world);
 }
 
+// A checkpoint without one of its files could not be read again, and the ones before it would be deleted.
+static void test_files_that_were_not_asked_for(void **state) {
+  (void)state;
+  open_world(2, 1);
+  world.stages[1].wrong_name = world.stages[1].names[0];
+  world_start_driver(&world);
+  world_wait_end(&world);
+  assert_string_equal(listing(), "");
+  assert_non_null(strstr(world.error, "other files than those asked for"));
+  world_close(&world);
+}
+
 // A stage whose numbers are not finite: later checkpoints could not be written either, and none is deleted for it.
 static void test_what_is_not_finite_ends_the_run(void **state) {
   (void)state;
@@ -394,6 +406,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_the_last_checkpoint_fails, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_a_failed_checkpoint_changes_nothing, make_folder, remove_folder),
+      cmocka_unit_test_setup_teardown(test_files_that_were_not_asked_for, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_what_is_not_finite_ends_the_run, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_weights_that_end_the_run_are_not_saved, make_folder, remove_folder),
       cmocka_unit_test_setup_teardown(test_weights_that_end_the_run_while_they_are_written, make_folder, remove_folder),

@@ -480,7 +480,7 @@ static void written(bl_timer_t *timer, void *context) {
   Ballast__V1__SavedFile files[2], *pointers[2];
   for (int i = 0; i < 2; i++) {
     files[i] = (Ballast__V1__SavedFile)BALLAST__V1__SAVED_FILE__INIT;
-    files[i].name = stage->names[i];
+    files[i].name = i == 1 && stage->wrong_name != NULL ? (char *)stage->wrong_name : stage->names[i];
     files[i].size_bytes = 1;
     pointers[i] = &files[i];
   }

@@ -62,6 +62,7 @@ struct fake_stage {
   unsigned whole_writes;   // that ended with everything still in the folder
   char folder[PATH_MAX];   // of the last one
   char names[2][64];       // of the files
+  const char *wrong_name;  // that it says of the second one; NULL: the right one
   bl_rpc_call_t *writing;
 
   bl_timer_t *timer, *writer;

@@ -266,12 +266,35 @@ static bool add_file(bl_checkpoint_file_t *to, const bl_checkpoint_file_t *from)
   return same;
 }
 
-static bl_status_t keep_files(bl__save_t *save, const bl_stage_answer_t *answer) {
+// All ranks with copies of the same layers write one file together: those of a stage, and with two pipes those of the
+// stage at the other end as well.
+static uint32_t count_files(const bl_driver_t *driver) {
+  const bl_grid_t *grid = &driver->options.training->grid;
+  return grid->stages / bl_copies_pipes(bl_grid_copies(grid));
+}
+
+static uint32_t number_of_file(const bl_driver_t *driver, size_t rank) {
+  const uint32_t stage = bl_grid_coords(&driver->options.training->grid, (uint32_t)rank).stage;
+  return stage < count_files(driver) ? stage : driver->options.training->grid.stages - 1 - stage;
+}
+
+static const char *name_of_file(const bl_driver_t *driver, size_t rank, size_t kind,
+                                char text[BL_CHECKPOINT_SHARD_BYTES]) {
+  return bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, number_of_file(driver, rank), count_files(driver),
+                                  text);
+}
+
+static bl_status_t keep_files(const bl__save_part_t *part, const bl_stage_answer_t *answer) {
+  bl__save_t *save = &part->driver->save;
   if (answer->file_count != SHARDS_OF_STAGE) {
     return BL_INTERNAL;
   }
   for (size_t i = 0; i < SHARDS_OF_STAGE; i++) {
     const bl_checkpoint_file_t *from = &answer->files[i];
+    char name[BL_CHECKPOINT_SHARD_BYTES];
+    if (strcmp(from->name, name_of_file(part->driver, part->stage, i, name)) != 0) {
+      return BL_INTERNAL;
+    }
     bl_checkpoint_file_t *to = find_file(save, from->name);
     if (to != NULL) { // from another rank that shares its layers
       if (!add_file(to, from)) {
@@ -362,11 +385,12 @@ static bool take_answer(bl__save_part_t *part, const bl_stage_answer_t *answer) 
   }
   bl_error_t err = *answer->err;
   if (err.status == BL_OK && save->phase == BL__SAVE_WRITING) {
-    const bl_status_t kept = keep_files(save, answer);
+    const bl_status_t kept = keep_files(part, answer);
     if (kept != BL_OK) {
       (void)bl_error_set(&err, kept,
-                         kept == BL_EXHAUSTED ? "no memory for what it has written"
-                                              : "it wrote another file than the ranks that share it");
+                         kept == BL_EXHAUSTED
+                             ? "no memory for what it has written"
+                             : "it wrote other files than those asked for, or than the ranks that share them");
     }
   }
   if (err.status != BL_OK) {
@@ -402,18 +426,6 @@ static void heard(const bl_stage_answer_t *answer, void *context) {
   }
 }
 
-// All ranks with copies of the same layers write one file together: those of a stage, and with two pipes those of the
-// stage at the other end as well.
-static uint32_t count_files(const bl_driver_t *driver) {
-  const bl_grid_t *grid = &driver->options.training->grid;
-  return grid->stages / bl_copies_pipes(bl_grid_copies(grid));
-}
-
-static uint32_t number_of_file(const bl_driver_t *driver, size_t rank) {
-  const uint32_t stage = bl_grid_coords(&driver->options.training->grid, (uint32_t)rank).stage;
-  return stage < count_files(driver) ? stage : driver->options.training->grid.stages - 1 - stage;
-}
-
 static void ask(bl__save_part_t *part) {
   bl_driver_t *driver = part->driver;
   const bl__save_t *save = &driver->save;
@@ -431,9 +443,8 @@ static void ask(bl__save_part_t *part) {
   }
   char texts[SHARDS_OF_STAGE][BL_CHECKPOINT_SHARD_BYTES];
   const char *names[SHARDS_OF_STAGE];
-  for (int kind = 0; kind < SHARDS_OF_STAGE; kind++) {
-    names[kind] = bl_checkpoint_shard_name((bl_checkpoint_shard_kind_t)kind, number_of_file(driver, part->stage),
-                                           count_files(driver), texts[kind]);
+  for (size_t kind = 0; kind < SHARDS_OF_STAGE; kind++) {
+    names[kind] = name_of_file(driver, part->stage, kind, texts[kind]);
   }
   bl_stage_client_write_snapshot(client, driver->step.id, save->step, save->partial, names, heard, asked);
 }
