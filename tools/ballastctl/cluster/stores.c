@@ -48,15 +48,15 @@ static json_t *store_row(const bl_ctl_store_reply_t *reply, const bl_ctl_stores_
     json_object_set_new(row, "error", json_string(reply->err.text));
     return row;
   }
-  json_int_t leases = 0;
+  uint64_t leases = 0; // wraps if a store says nonsense
   const char *state;
   json_t *count;
   json_object_foreach(json_object_get(reply->value, "leases"), state, count) {
-    leases += json_integer_value(count);
+    leases += (uint64_t)json_integer_value(count);
   }
   json_object_set_new(row, "sessions_count",
                       json_integer((json_int_t)json_array_size(json_object_get(reply->value, "sessions"))));
-  json_object_set_new(row, "leases_count", json_integer(leases));
+  json_object_set_new(row, "leases_count", json_integer((json_int_t)leases));
   json_object_update(row, reply->value);
   return row;
 }

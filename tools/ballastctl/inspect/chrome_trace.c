@@ -124,7 +124,7 @@ static void add_turn(const bl_ctl_chrome_trace_t *trace, json_t *out, const bl_c
     snprintf(slice, sizeof slice, ", slice %u", turn->op.slice);
   }
   snprintf(name, sizeof name, "stage %" PRIu32 " %s: chunk %u, micro-batch %" PRIu32 "%s",
-           trace->grid.tensor > 0 ? turn->stage / trace->grid.tensor % trace->grid.stages : turn->stage,
+           trace->grid.stages > 0 ? turn->stage / trace->grid.tensor % trace->grid.stages : turn->stage,
            leaves ? "out" : "back", turn->op.virtual_stage, turn->op.micro_batch, slice);
   json_t *args =
       json_pack("{s:s, s:i, s:s, s:i, s:i, s:f}", "operation", bl_op_format_slice(turn->op, sliced, cell), "rank",

@@ -8,6 +8,19 @@ static uint32_t number_of(const json_t *stage, const char *key) {
   return (uint32_t)json_integer_value(json_object_get(stage, key));
 }
 
+bool bl_ctl_coords_grid_of(uint32_t stages, uint32_t tensor, uint32_t data, bl_grid_t *grid) {
+  const uint32_t numbers[] = {stages, tensor, data};
+  uint64_t ranks = 1;
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && ranks <= BL_GRID_RANKS_MAX; i++) {
+    ranks *= numbers[i];
+  }
+  if (ranks == 0 || ranks > BL_GRID_RANKS_MAX) {
+    return false;
+  }
+  *grid = (bl_grid_t){.stages = stages, .tensor = tensor, .data = data};
+  return true;
+}
+
 bl_grid_t bl_ctl_coords_grid(const json_t *stages) {
   const json_t *last = json_array_get(stages, json_array_size(stages) - 1);
   bl_grid_t grid = {.tensor = number_of(last, "tensor") + 1, .data = number_of(last, "data") + 1};

@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// Sets the grid of this many ranks, without parts. False, and *grid is not set: no run has so many, or none.
+bool bl_ctl_coords_grid_of(uint32_t stages, uint32_t tensor, uint32_t data, bl_grid_t *grid);
 // Returns the grid of all entries, without parts. It has no stages if the list is empty.
 bl_grid_t bl_ctl_coords_grid(const json_t *stages);
 // "tensor rank 1 of stage 0 of replica 2", with only the coordinates that the grid has.

@@ -12,6 +12,7 @@
 #include "ballastctl/inspect/driver_wire.h"
 
 #include "loop/timer.h"
+#include "model/grid.h"
 #include "rpc/channel.h"
 
 #include "ballast/v1/driver.pb-c.h"
@@ -31,8 +32,10 @@ struct bl_ctl_driver {
 
 // Connects the watch after a failure; the timer's callback, with the driver as context.
 void bl__driver_watch_retry(bl_timer_t *timer, void *context);
-// Returns the response of Status as JSON, a new reference. NULL: it holds text that is not UTF-8, or there is no
-// memory.
+// Returns the response of Status as JSON, a new reference. NULL: it holds text that is not UTF-8 or ranks that no run
+// has, or there is no memory.
 json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response);
+// Reads the ranks of a message of Trace; no stages: each rank is one. False: no run has such ranks.
+bool bl__driver_trace_grid(const Ballast__V1__DriverTraceResponse *response, bl_grid_t *grid);
 
 #endif

@@ -101,14 +101,20 @@ static json_t *stage_json(const Ballast__V1__StageHealth *health, const bl_grid_
   return stage;
 }
 
-// The last rank has the largest coordinates.
-static bl_grid_t grid_of(const Ballast__V1__DriverStatusResponse *response) {
-  bl_grid_t grid = {.stages = 1, .tensor = 1, .data = 1};
-  if (response->n_stages > 0) {
-    const Ballast__V1__StageHealth *last = response->stages[response->n_stages - 1];
-    grid = (bl_grid_t){.stages = (uint32_t)last->stage + 1, .tensor = last->tensor + 1, .data = last->data + 1};
+// The last rank has the largest coordinates. False: no run has such ranks.
+static bool read_grid(const Ballast__V1__DriverStatusResponse *response, bl_grid_t *grid) {
+  *grid = (bl_grid_t){.stages = 1, .tensor = 1, .data = 1};
+  const size_t count = response->n_stages;
+  const Ballast__V1__StageHealth *last = count > 0 ? response->stages[count - 1] : NULL;
+  bool good =
+      last == NULL || (count <= BL_GRID_RANKS_MAX &&
+                       bl_ctl_coords_grid_of((uint32_t)last->stage + 1, last->tensor + 1, last->data + 1, grid));
+  for (size_t i = 0; i < count && good; i++) {
+    const Ballast__V1__StageHealth *rank = response->stages[i];
+    good = rank->stage >= 0 && (uint32_t)rank->stage < grid->stages && rank->tensor < grid->tensor &&
+           rank->data < grid->data;
   }
-  return grid;
+  return good;
 }
 
 static json_t *stores_json(const Ballast__V1__DriverStatusResponse *response, const bl_grid_t *grid) {
@@ -127,7 +133,10 @@ static json_t *stores_json(const Ballast__V1__DriverStatusResponse *response, co
 }
 
 json_t *bl__driver_status_json(const Ballast__V1__DriverStatusResponse *response) {
-  const bl_grid_t grid = grid_of(response);
+  bl_grid_t grid;
+  if (!read_grid(response, &grid)) {
+    return NULL;
+  }
   json_t *stages = json_array();
   for (size_t i = 0; i < response->n_stages; i++) {
     json_array_append_new(stages, stage_json(response->stages[i], &grid));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/inspect/driver_core_wire.h"
 
+#include "ballastctl/inspect/coords.h"
+#include "base/minmax.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -112,20 +115,25 @@ bl_status_t bl_ctl_driver_generate(bl_ctl_driver_t *driver, uint32_t tokens, uin
               (call_t){.done = done, .text = text, .context = context}, err);
 }
 
-static bl_grid_t grid_of(const Ballast__V1__DriverTraceResponse *response) {
-  return (bl_grid_t){.stages = response->replica_stages,
-                     .tensor = response->tensor_ranks > 0 ? response->tensor_ranks : 1,
-                     .data = response->replicas > 0 ? response->replicas : 1};
+bool bl__driver_trace_grid(const Ballast__V1__DriverTraceResponse *response, bl_grid_t *grid) {
+  const uint32_t rank = (uint32_t)response->stage, stages = response->replica_stages;
+  const bool good = bl_ctl_coords_grid_of(stages > 0 ? stages : rank + 1, bl_max_u32(response->tensor_ranks, 1),
+                                          bl_max_u32(response->replicas, 1), grid) &&
+                    rank < bl_grid_ranks(grid);
+  grid->stages = stages;
+  return good;
 }
 
 static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
   (void)request;
   const call_t *asked = context;
   const Ballast__V1__DriverTraceResponse *response = (const Ballast__V1__DriverTraceResponse *)output;
-  for (size_t i = 0; i < response->n_events; i++) {
+  bl_grid_t grid;
+  const size_t count = bl__driver_trace_grid(response, &grid) ? response->n_events : 0;
+  for (size_t i = 0; i < count; i++) {
     const Ballast__V1__TraceEvent *from = response->events[i];
     bl_ctl_trace_event_t event = {.stage = response->stage,
-                                  .grid = grid_of(response),
+                                  .grid = grid,
                                   .name = from->name,
                                   .wait = from->wait,
                                   .start_ns = from->start_ns,
@@ -154,7 +162,7 @@ static void status_done(bl_rpc_request_t *request, const ProtobufCMessage *outpu
   json_t *value = output != NULL ? bl__driver_status_json((const Ballast__V1__DriverStatusResponse *)output) : NULL;
   bl_error_t failure = *err;
   if (output != NULL && value == NULL) {
-    bl_error_set(&failure, BL_INTERNAL, "the driver's status holds text that is not UTF-8");
+    bl_error_set(&failure, BL_INTERNAL, "the driver's status holds text that is not UTF-8, or ranks that no run has");
   }
   asked->json(value, &failure, asked->context);
   json_decref(value);
