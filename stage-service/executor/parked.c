@@ -339,7 +339,7 @@ bl_status_t bl_parked_load(bl_parked_t *parked, const bl_planned_op_t *op, bl_er
 static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl_engine_block_t *block,
                               bl_error_t *err) {
   bl_engine_t *engine = parked->engine;
-  uint64_t start_ns = bl_clock_now_ns();
+  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = parked->stall->total_ns;
   bl_kv_cache_use(engine, parked->plan, op->op);
   bl_chunk_recompute(bl_engine_chunk(engine, op->op.virtual_stage), bl_engine_edge(engine, block->input),
                      bl_engine_slot(engine, block->slot));
@@ -349,14 +349,14 @@ static bl_status_t make_again(bl_parked_t *parked, const bl_planned_op_t *op, bl
   if (status != BL_OK) {
     return status;
   }
-  uint64_t end_ns = bl_clock_now_ns();
-  parked->counters->busy_ns += end_ns - start_ns;
+  const uint64_t end_ns = bl_clock_now_ns(), waited_ns = parked->stall->total_ns - stalled_ns;
+  parked->counters->busy_ns += end_ns - start_ns - waited_ns;
   parked->counters->recomputed += block->place != BL_BLOCK_HOME;
   bl_op_t cell = op->op;
   cell.type = BL_OP_R;
   char name[BL_OP_TEXT];
-  bl_trace_add(engine->trace, bl_op_format_slice(cell, engine->training.schedule->slices > 1, name), false,
-               (int32_t)cell.micro_batch, parked->stall->slots_in_use, start_ns, end_ns);
+  bl_trace_add_operation(engine->trace, bl_op_format_slice(cell, engine->training.schedule->slices > 1, name),
+                         (int32_t)cell.micro_batch, parked->stall->slots_in_use, start_ns, end_ns, waited_ns);
   block->place = BL_BLOCK_HOME;
   block->checked = false; // the loaded bytes, if any, were overwritten
   const uint64_t expected = block->hashed ? *hashes_of(engine, op->op) : block->parked.checksum;

@@ -188,6 +188,10 @@ def a_plane_loses_its_store(folder, choice):
     stages = [stage for step in run.steps() for stage in step["stages"]]
     lost = sum(stage["lost"] + stage["dropped"] for stage in stages)
     assert sum(stage["recomputed"] for stage in stages) == lost, "what was lost is counted where it was lost"
+    for step in run.steps():
+        for stage in step["stages"]:
+            spent = stage["busy_seconds"] + stage["stall_seconds"]
+            assert spent <= step["seconds"], f"{spent} s of {step['seconds']} are counted: {stage}"
     last = run.steps()[-1]["step"]
     alone = write_job(folder, "alone.yaml", **{**parts, "parallel": {"tensor_parts": 2}, "pipeline": {"stages": 1}})
     report, _ = run_job(folder, alone, "--local", "--steps", str(last), timeout=300)
