@@ -136,7 +136,7 @@ static bl_status_t check_shape(const bl_job_t *job, const bl_schedule_info_t *in
   }
   bl_schedule_t *wanted;
   bl_status_t status = bl_schedule_create(info->name, info->placement, stages, chunks, 1, &wanted, err);
-  for (uint32_t i = 0; status == BL_OK && i < taken->virtual_stages; i++) {
+  for (uint32_t i = 0; status == BL_OK && i < wanted->virtual_stages; i++) {
     if (taken->stage_of[i] != wanted->stage_of[i]) {
       status = bl_error_set(err, BL_INVALID, "it has chunk %" PRIu32 " on stage %u, %s has it on stage %u", i,
                             (unsigned)taken->stage_of[i], info->name, (unsigned)wanted->stage_of[i]);
