@@ -68,6 +68,7 @@ static const char *store_path_name(unsigned index) {
 typedef struct cause {
   const char *prefix, *name;
 } cause_t;
+enum { CORE = 8, COLLECTIVE }; // causes of waits inside operations, too
 static const cause_t causes[] = {{"activation from", "activation"},
                                  {"gradient from", "gradient"},
                                  {"tied gradient from", "tied_gradient"},
@@ -76,7 +77,8 @@ static const cause_t causes[] = {{"activation from", "activation"},
                                  {"reduction of", "reduction"},
                                  {"eviction", "eviction"},
                                  {"load", "load"},
-                                 {"core", "core"},
+                                 [CORE] = {"core", "core"},
+                                 [COLLECTIVE] = {"collective", "collective"},
                                  {"", "other"}};
 #define CAUSES (sizeof causes / sizeof causes[0])
 
@@ -156,13 +158,19 @@ const size_t bl_meter_row_count = ROWS;
 
 // ---- events
 
-static void add_stalls(bl_registry_t *registry, const bl_trace_t *trace) {
-  for (size_t i = 0; i < bl_trace_count(trace); i++) {
-    const bl_trace_event_t *event = bl_trace_get(trace, i);
+static void add_stall(bl_registry_t *registry, unsigned cause, uint64_t waited_ns) {
+  bl_registry_add(registry, STALLS, cause, (double)waited_ns / BL_NS_PER_S);
+}
+
+static void add_stalls(bl_registry_t *registry, const bl_engine_t *engine) {
+  for (size_t i = 0; i < bl_trace_count(engine->trace); i++) {
+    const bl_trace_event_t *event = bl_trace_get(engine->trace, i);
     if (event->wait) {
-      bl_registry_add(registry, STALLS, cause_of(event->name), (double)(event->end_ns - event->start_ns) / BL_NS_PER_S);
+      add_stall(registry, cause_of(event->name), event->end_ns - event->start_ns);
     }
   }
+  add_stall(registry, COLLECTIVE, engine->waited_inside_ns);
+  add_stall(registry, CORE, engine->core_inside_ns);
 }
 
 void bl_meter_ran(bl_registry_t *registry, const bl_stage_t *stage, bl_stage_outcome_t outcome) {
@@ -171,7 +179,7 @@ void bl_meter_ran(bl_registry_t *registry, const bl_stage_t *stage, bl_stage_out
   bl_registry_add(registry, ATTEMPTS, index, 1);
   const bl_engine_t *engine = bl_stage_engine(stage);
   if (voted && engine != NULL) {
-    add_stalls(registry, engine->trace);
+    add_stalls(registry, engine);
   }
 }
 

@@ -242,8 +242,11 @@ typedef struct bl_engine {
   uint32_t direct[BL_TRANSPORT_MAX_PEERS];
   uint32_t direct_count;
   bool has_twins;
-  bool few_processors;            // fewer than two per rank known to be on this machine, when the attempt began
-  bl_trace_t *trace;              // of the last run
+  bool few_processors; // fewer than two per rank known to be on this machine, when the attempt began
+  bl_trace_t *trace;   // of the last run
+  // Waits of the last run inside operations, which the trace does not have as events: for other tensor ranks, and then
+  // for a core again.
+  uint64_t waited_inside_ns, core_inside_ns;
   bl_timeline_t *timeline;        // on an asynchronous device; NULL elsewhere
   bl_nccl_engine_t *nccl;         // of this process and its device, for other stages and stores; NULL: none
   bl_block_memory_t block_memory; // description of the device for peers

@@ -18,7 +18,7 @@ typedef struct bl__execution {
   bl_parked_t parked;
   bool has_core;             // if stages share cores; kept after an operation until the next wait
   bool computes;             // waits inside an operation keep the core, but for those of tensor groups
-  uint64_t core_inside_ns;   // for which the operation in progress waited for a core that it had given up
+  uint64_t core_inside_ns;   // for which operations waited for a core that they had given up
   uint32_t core_micro_batch; // micro-batch that it computes on the core
 } bl__execution_t;
 

@@ -128,8 +128,8 @@ static bl_status_t run_operation(bl__execution_t *execution, size_t index, bl_er
     return status;
   }
   count_slots(execution, op);
-  uint64_t start_ns = bl_clock_now_ns(), stalled_ns = execution->stall.total_ns;
-  execution->core_inside_ns = 0;
+  const uint64_t start_ns = bl_clock_now_ns(), stalled_ns = execution->stall.total_ns,
+                 core_ns = execution->core_inside_ns;
   bl_timeline_t *timeline = computes ? engine->timeline : NULL;
   status = bl_timeline_start(timeline, err);
   execution->computes = computes;
@@ -155,7 +155,8 @@ static bl_status_t run_operation(bl__execution_t *execution, size_t index, bl_er
                  : status;
   } else {
     // E and L trace their waits themselves.
-    const uint64_t waited_ns = computes ? execution->stall.total_ns - stalled_ns - execution->core_inside_ns : 0;
+    const uint64_t waited_ns =
+        computes ? execution->stall.total_ns - stalled_ns - (execution->core_inside_ns - core_ns) : 0;
     bl_trace_add_operation(engine->trace, cell, (int32_t)op->op.micro_batch, execution->stall.slots_in_use, start_ns,
                            end_ns, waited_ns);
   }
@@ -308,6 +309,8 @@ bl_status_t bl_executor_run(bl_engine_t *engine, const bl_run_t *run, bl_run_pro
     status = finish(&execution, err);
   }
   engine->meanwhile = (bl_engine_meanwhile_t){0};
+  engine->core_inside_ns = execution.core_inside_ns;
+  engine->waited_inside_ns = execution.stall.inside_ns - execution.core_inside_ns;
   if (status != BL_OK) {
     bl_parked_abort(&execution.parked);
     come_to_rest(&execution);

@@ -106,6 +106,10 @@ def coordinates(folder):
         names = ("ballast_stage_replica", "ballast_stage_rank", "ballast_stage_tensor_rank")
         assert [tuple(metrics.get(name) for name in names) for metrics in found] == \
             [(data, 0, tensor) for data in range(2) for tensor in range(2)]
+        for metrics in found:  # waits inside operations have a cause, too
+            causes = {labels: value for (name, labels), value in metrics.values.items() if name == "ballast_stall_seconds_total"}
+            stalled = metrics.get("ballast_step_seconds_sum") - metrics.get("ballast_busy_seconds_total")
+            assert abs(sum(causes.values()) - stalled) < 1e-5 and stalled > 0, f"waited {stalled} s, by causes {causes}"
     finally:
         for service in services:
             service.end()
