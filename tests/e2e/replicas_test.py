@@ -246,7 +246,8 @@ def a_rank_hangs(folder):
     begin = time.monotonic()
     try:
         waits, name = [told(folder, "doctor")], "stage 1 of replica 1"
-        named = [f"from {name}", f"to {name}", f"{name}: Commit"]  # it may have been about to commit: then nobody else waits
+        # It may have been about to commit: then nobody else waits. It may have the only core.
+        named = [f"from {name}", f"to {name}", f"{name}: Commit", f"core, which {name} has"]
         while not any(words in waits[-1] for words in named) and run.process.poll() is None:
             waits.append(told(folder, "doctor"))
         assert any(words in text for text in waits for words in named), waits
