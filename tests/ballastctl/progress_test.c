@@ -115,11 +115,11 @@ static FILE *open_terminal(uint16_t columns, uint16_t rows, int *master) {
 }
 
 // What is drawn on a terminal of that size, in bytes; the escape sequences are taken out, "\n" ends a row.
-static void draw_on_terminal(uint16_t columns, uint16_t rows, char *text, size_t text_bytes) {
+static void draw_plan(const bl_ctl_plan_t *drawn, uint16_t columns, uint16_t rows, char *text, size_t text_bytes) {
   int master;
   screen_t screen = {.stream = open_terminal(columns, rows, &master)};
   assert_int_equal(bl_ctl_progress_create(screen.stream, BL_CTL_PROGRESS_ASCII, &screen.progress), BL_OK);
-  bl_ctl_progress_plan(screen.progress, &plan);
+  bl_ctl_progress_plan(screen.progress, drawn);
   take_step(&screen, 1, SECOND);
   fputc('$', screen.stream); // the end
   fflush(screen.stream);
@@ -144,6 +144,10 @@ static void draw_on_terminal(uint16_t columns, uint16_t rows, char *text, size_t
   close(master);
 }
 
+static void draw_on_terminal(uint16_t columns, uint16_t rows, char *text, size_t text_bytes) {
+  draw_plan(&plan, columns, rows, text, text_bytes);
+}
+
 static void no_line_is_wider_than_the_terminal(void **state) {
   (void)state;
   char text[2048];
@@ -161,6 +165,28 @@ static void no_line_is_wider_than_the_terminal(void **state) {
                             "  stage 1   ######.....");
   draw_on_terminal(12, 24, text, sizeof text);
   assert_string_equal(text, "step 1/100");
+}
+
+static void bars_name_ranks(void **state) {
+  (void)state;
+  static const bl_ctl_stage_plan_t ranks[] = {{.own_slots = 4, .slot_bytes = 1 << 20},
+                                              {.tensor = 1, .own_slots = 4, .slot_bytes = 1 << 20},
+                                              {.data = 1, .own_slots = 4, .slot_bytes = 1 << 20},
+                                              {.tensor = 1, .data = 1, .own_slots = 4, .slot_bytes = 1 << 20}};
+  const bl_ctl_plan_t grid = {.steps = 100, .stages = ranks, .stage_count = 4, .tensor_ranks = 2, .replicas = 2};
+  char text[2048];
+  draw_plan(&grid, 60, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100  loss 2.5000  2000 tokens/s  0:50 left\n"
+                            "  tensor rank 0 of stage 0 of replica 0 ########  4/4 slots\n"
+                            "  tensor rank 1 of stage 0 of replica 0 ####....  2/2 slots\n"
+                            "  tensor rank 0 of stage 0 of replica 1 ........  0/4 slots\n"
+                            "  tensor rank 1 of stage 0 of replica 1 ........  0/4 slots");
+  draw_plan(&grid, 34, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100  loss 2.5000\n"
+                            "  rank 0    ##########  4/4 slots\n"
+                            "  rank 1    #####.....  2/2 slots\n"
+                            "  rank 2    ..........  0/4 slots\n"
+                            "  rank 3    ..........  0/4 slots");
 }
 
 static void no_more_bars_than_rows(void **state) {
@@ -197,6 +223,7 @@ int main(void) {
       cmocka_unit_test(a_terminal_is_drawn_in_place),
       cmocka_unit_test(unicode_bars),
       cmocka_unit_test(no_line_is_wider_than_the_terminal),
+      cmocka_unit_test(bars_name_ranks),
       cmocka_unit_test(no_more_bars_than_rows),
       cmocka_unit_test(what_a_terminal_can),
   };

@@ -2,6 +2,8 @@
 #include "ballastctl/run/progress.h"
 
 #include "base/bytes.h"
+#include "base/minmax.h"
+#include "model/grid.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -11,6 +13,7 @@
 
 #define BAR_CELLS       24
 #define BAR_CELLS_LEAST 8  // in a narrow terminal the bytes after the bar are left out first
+#define NAME_COLUMNS    9  // of "stage 123"
 #define COLUMNS_LEAST   24 // below this no bars are drawn
 #define LINE_BYTES      256
 #define BARS_MAX        16          // with more stages only the first ones are shown
@@ -29,8 +32,10 @@ struct bl_ctl_progress {
   char *frame_text;
   size_t frame_bytes;
   bl_ctl_progress_style_t style;
-  stage_bar_t *bars; // [stage_count]
+  stage_bar_t *bars; // [stage_count], of all ranks
   size_t stage_count;
+  bl_grid_t grid;
+  size_t name_columns; // of the longest name of a bar
   uint64_t steps;
   uint64_t step, tokens; // of the last step
   double loss, mean_seconds, validation_loss;
@@ -91,8 +96,17 @@ void bl_ctl_progress_plan(bl_ctl_progress_t *progress, const bl_ctl_plan_t *plan
     bars[i] = (stage_bar_t){plan->stages[i].own_slots, 0, plan->stages[i].slot_bytes};
   }
   free(progress->bars);
+  const uint32_t tensor = bl_max_u32(plan->tensor_ranks, 1), data = bl_max_u32(plan->replicas, 1);
+  progress->grid = (bl_grid_t){
+      .stages = bl_max_u32((uint32_t)plan->stage_count / (tensor * data), 1), .tensor = tensor, .data = data};
   progress->bars = bars;
   progress->stage_count = plan->stage_count;
+  progress->name_columns = NAME_COLUMNS;
+  for (uint32_t i = 0; i < plan->stage_count && i < BARS_MAX; i++) {
+    char name[BL_GRID_NAME_BYTES];
+    const size_t columns = strlen(bl_grid_name(&progress->grid, i, name));
+    progress->name_columns = columns > progress->name_columns ? columns : progress->name_columns;
+  }
   progress->steps = plan->steps;
 }
 
@@ -175,8 +189,14 @@ static void print_bar(const bl_ctl_progress_t *progress, size_t stage, uint64_t 
   const stage_bar_t *bar = &progress->bars[stage];
   bool unicode = progress->style == BL_CTL_PROGRESS_UNICODE;
   uint64_t used_bytes = bar->peak_slots * bar->slot_bytes;
-  char bytes[BL_BYTES_TEXT], name[32];
-  int name_length = snprintf(name, sizeof name, "  stage %-3zu ", stage);
+  char bytes[BL_BYTES_TEXT], rank[BL_GRID_NAME_BYTES], name[BL_GRID_NAME_BYTES + 4];
+  size_t name_columns = progress->name_columns;
+  (void)bl_grid_name(&progress->grid, (uint32_t)stage, rank);
+  if (name_columns > NAME_COLUMNS && name_columns + 3 + BAR_CELLS_LEAST > columns) {
+    name_columns = NAME_COLUMNS;
+    snprintf(rank, sizeof rank, "rank %zu", stage);
+  }
+  int name_length = snprintf(name, sizeof name, "  %-*s ", (int)name_columns, rank);
   line_t tail = {.columns = columns - (size_t)name_length - BAR_CELLS_LEAST};
   put(&tail, "  %u/%u slots", bar->peak_slots, bar->own_slots);
   put(&tail, "  %s", bl_bytes_format(used_bytes, bytes));
