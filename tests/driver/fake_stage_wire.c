@@ -60,6 +60,7 @@ static void make_vote(const fake_stage_t *stage, uint64_t step, uint64_t attempt
   *vote = (Ballast__V1__Vote)BALLAST__V1__VOTE__INIT;
   message->counters = (Ballast__V1__StageCounters)BALLAST__V1__STAGE_COUNTERS__INIT;
   message->counters.own_slots = training->stages[stage->index].slots;
+  message->counters.recomputed = plan_version == 1 ? stage->recomputed : 0;
   vote->counters = &message->counters;
   vote->step = step;
   vote->attempt = attempt;

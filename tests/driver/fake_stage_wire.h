@@ -51,6 +51,8 @@ struct fake_stage {
   bool nonfinite_validation; // the losses of held-out data
   uint64_t write_ms;         // how long writing it takes
 
+  uint32_t recomputed; // blocks in every step of the first plan, as it tells
+
   // Traces.
   bool holds_traces;      // until fake_stage_send_trace
   bl_rpc_call_t *tracing; // the call that is held

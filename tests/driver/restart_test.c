@@ -218,12 +218,89 @@ static void test_a_call_that_is_lost_later_is_not_the_cause(void **state) {
   world_close(&world);
 }
 
+// ---- what a successor tells of a step that it did not see -----------------------------------------------------------
+
+#define DROPS "validate_every: 0}\nbalance: {policy: drop, cap: 1, max_recomputes_per_hour: 0"
+
+// Every step of the plan in force, which drops blocks, is to tell as many recomputed ones.
+static void follow_plan(driver_world_t *world) {
+  const bl_device_slots_t *slots = bl_driver_policies(world->driver).device_slots;
+  for (uint32_t i = 0; i < WORLD_STAGES; i++) {
+    world->stages[i].recomputed = slots->dropped[i];
+  }
+  assert_true(world->stages[0].recomputed > 0);
+}
+
+static void start_again(driver_world_t *world) {
+  world_kill_driver(world);
+  world->hold_step = 0;
+  world_start_driver(world);
+  world_wait_end(world);
+  assert_string_equal(world->error, "");
+  assert_int_equal(world->exit_code, 0);
+}
+
+// The successor makes the plan only after it has told of step 1 and decided step 2.
+static void test_planned_recomputation_is_no_loss(void **state) {
+  (void)state;
+  static driver_world_t world;
+  world_open(&world, STEPS, DROPS);
+  world.hold_step = 2;
+  world_start_driver(&world);
+  world_wait(&world, second_is_voted);
+  follow_plan(&world);
+  start_again(&world);
+  world_assert_complete(&world);
+  world_close(&world);
+}
+
+static void note_change(const bl_policy_answer_t *answer, const bl_error_t *err, void *context) {
+  (void)answer;
+  *(bl_status_t *)context = err->status;
+}
+
+static bl_status_t change_status;
+static bool has_changed(driver_world_t *world) {
+  (void)world;
+  return change_status != BL_CANCELLED;
+}
+
+static bool is_paused(driver_world_t *world) {
+  return strcmp(world->phase, "paused") == 0;
+}
+
+// The step before a change followed another plan than that in force.
+static void test_nor_is_that_of_the_policy_before(void **state) {
+  (void)state;
+  static driver_world_t world;
+  world_open(&world, STEPS, DROPS);
+  world.hold_step = 2;
+  world_start_driver(&world);
+  world_wait(&world, second_is_voted);
+  follow_plan(&world);
+  world.hold_step = 0;
+  bl_driver_pause(world.driver, true, NULL, NULL);
+  world_wait(&world, is_paused);
+  const bl_policy_request_t none = {.request = 1, .policy = {.kind = BL_POLICY_NONE}};
+  change_status = BL_CANCELLED;
+  bl_driver_set_policy(world.driver, &none, note_change, &change_status);
+  world_wait(&world, has_changed);
+  assert_int_equal(change_status, BL_OK);
+  const uint64_t applied = bl_driver_look(world.driver).step;
+  assert_true(applied < STEPS);
+  start_again(&world);
+  assert_int_equal(world.steps[applied].times, 2);
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_death_at_every_edge),
       cmocka_unit_test(test_the_successor_dies_too),
       cmocka_unit_test(test_a_step_nobody_was_told_of_is_told_before_the_next_is_decided),
       cmocka_unit_test(test_a_call_that_is_lost_later_is_not_the_cause),
+      cmocka_unit_test(test_planned_recomputation_is_no_loss),
+      cmocka_unit_test(test_nor_is_that_of_the_policy_before),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

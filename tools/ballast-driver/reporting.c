@@ -35,12 +35,26 @@ bl_status_t bl__votes_count(bl_driver_t *driver, uint64_t attempt, bl_vote_resul
                               &driver->options.training->model, job->train.clip, driver->attempts.squares, result, err);
 }
 
+// Returns what the plan of a step needs of every device; NULL: not known. A step of a predecessor is reported before
+// this driver has made a plan, or after the policy has changed: then its plan is made here, as `made`.
+static const bl_device_slots_t *slots_of(bl_driver_t *driver, const bl_policy_record_t *policy,
+                                         bl_balance_plan_t *made) {
+  const bl_policy_record_t *current = bl_policy_history_current(bl__plans_history(driver));
+  if (driver->plans.balance.schedule != NULL && (policy == NULL || policy->version == current->version)) {
+    return &driver->plans.balance.device_slots;
+  }
+  bl_error_t err;
+  bl_status_t status =
+      policy == NULL ? BL_NOT_FOUND : bl_balance_plan_init(made, driver->options.training, &policy->policy, &err);
+  return status == BL_OK ? &made->device_slots : NULL;
+}
+
 // Blocks that stores lost cost time without being noticed. Beyond the job's limit they are an error.
-static void count_recomputes(bl_driver_t *driver, const bl_stage_share_t *shares) {
+static void count_recomputes(bl_driver_t *driver, const bl_device_slots_t *device_slots,
+                             const bl_stage_share_t *shares) {
   const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
   uint64_t now_ns = bl_clock_now_ns();
-  for (size_t i = 0; i < driver->stage_count; i++) {
-    const bl_device_slots_t *device_slots = &driver->plans.balance.device_slots; // planned recomputation is not a loss
+  for (size_t i = 0; device_slots != NULL && i < driver->stage_count; i++) { // planned recomputation is not a loss
     const uint32_t stage = bl__driver_coords(driver, i).stage;
     uint32_t planned = stage < device_slots->devices ? device_slots->dropped[stage] : 0,
              made = shares[i].counters.recomputed;
@@ -88,14 +102,14 @@ uint32_t bl_driver_lent(const bl_driver_t *driver, const bl_device_slots_t *devi
   return lent;
 }
 
-static bl_store_share_t *store_shares(const bl_driver_t *driver, size_t count) {
+static bl_store_share_t *store_shares(const bl_driver_t *driver, const bl_device_slots_t *device_slots, size_t count) {
   const size_t of_devices = driver->options.job->services.stores.count;
   bl_store_share_t *shares = calloc(count + 1, sizeof *shares);
   for (size_t i = 0; shares != NULL && i < count; i++) {
     shares[i] = (bl_store_share_t){.process = bl_stores_get(driver->stores, i).process,
                                    .of_host = i >= of_devices,
                                    .device = (uint32_t)(i < of_devices ? i : i - of_devices),
-                                   .lent_slots = bl_driver_lent(driver, &driver->plans.balance.device_slots, i)};
+                                   .lent_slots = device_slots != NULL ? bl_driver_lent(driver, device_slots, i) : 0};
     for (size_t rank = 0; rank < driver->stage_count; rank++) {
       const bl_rank_vote_t *vote = &driver->attempts.votes[rank];
       const uint32_t number = number_in_plans(driver, i, rank);
@@ -128,14 +142,16 @@ void bl__step_report(bl_driver_t *driver) {
     return;
   }
   const size_t store_count = bl_stores_count(driver->stores);
+  const bl_policy_record_t *policy = bl_policy_history_of_step(bl__plans_history(driver), applied);
+  bl_balance_plan_t made = {0};
+  const bl_device_slots_t *device_slots = slots_of(driver, policy, &made);
   bl_stage_share_t *shares = stage_shares(driver);
-  bl_store_share_t *stores = store_shares(driver, store_count);
+  bl_store_share_t *stores = store_shares(driver, device_slots, store_count);
   if (shares == NULL || stores == NULL) {
     goto free_shares;
   }
   const double seconds = seconds_of(driver, shares);
   driver->attempts.seconds = driver->attempts.began_ns != 0 ? seconds : 0;
-  const bl_policy_record_t *policy = bl_policy_history_of_step(bl__plans_history(driver), applied);
   const bl_step_event_t event = {.step = applied,
                                  .loss = result.loss,
                                  .grad_norm = result.grad_norm,
@@ -149,10 +165,11 @@ void bl__step_report(bl_driver_t *driver) {
                                  .stores = stores,
                                  .store_count = store_count};
   bl_run_journal_add_step(&driver->journal, &event);
-  count_recomputes(driver, shares);
+  count_recomputes(driver, device_slots, shares);
   driver->attempts.failures = 0;
   driver->options.observer.changed(driver->options.observer.context);
 free_shares:
+  bl_balance_plan_cleanup(&made);
   free(stores);
   free(shares);
 }
