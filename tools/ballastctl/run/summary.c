@@ -71,6 +71,11 @@ bl_status_t bl_ctl_summary_plan(bl_ctl_summary_t *summary, const bl_ctl_plan_t *
     return BL_EXHAUSTED;
   }
   for (size_t i = 0; i < plan->stage_count; i++) {
+    if (i < summary->stage_count) { // a driver that was started again says it, too
+      stages[i].busy_seconds = summary->stages[i].busy_seconds;
+      stages[i].stall_seconds = summary->stages[i].stall_seconds;
+      stages[i].peak_slots = summary->stages[i].peak_slots;
+    }
     keep_stage(&stages[i], &plan->stages[i]);
   }
   free(summary->stages);
