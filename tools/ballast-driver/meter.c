@@ -90,7 +90,8 @@ const bl_metric_row_t bl_meter_rows[] = {
     [STEP_SECONDS] = {.name = "ballast_run_step_seconds",
                       .kind = BL_METRIC_HISTOGRAM,
                       .bounds = BL_REGISTRY_STEP_SECONDS,
-                      .help = "Time of a committed step, from its start to the decision."},
+                      .help =
+                          "Time of a committed step, from the start of its attempt until all stages have applied it."},
     [POLICY_VERSION] = GAUGE("ballast_policy_version", "Version of the policy that the last committed step followed."),
     [STAGES] = GAUGE("ballast_stages", "Stages of the job, of all replicas."),
     [STAGES_REACHABLE] = GAUGE("ballast_stages_reachable", "Stages that answer."),
