@@ -174,6 +174,9 @@ static void add_stalls(bl_registry_t *registry, const bl_engine_t *engine) {
 }
 
 void bl_meter_ran(bl_registry_t *registry, const bl_stage_t *stage, bl_stage_outcome_t outcome) {
+  if (outcome == BL_STAGE_UNDO) { // ends as BL_STAGE_DROP
+    return;
+  }
   bool voted = outcome == BL_STAGE_KEEP || outcome == BL_STAGE_AHEAD;
   unsigned index = voted ? 0 : outcome == BL_STAGE_DROP ? 1 : 2;
   bl_registry_add(registry, ATTEMPTS, index, 1);

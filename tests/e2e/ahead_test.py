@@ -17,9 +17,13 @@ AHEAD = ("--set", "train.post_validation=true")
 MODEL = {**small_inline(hidden=32, layers=6, seq=16, vocab=256), "tied": False}
 
 
-def steps_ahead(services):
+def counted(services, name, **labels):
     addresses = [re.search(r"metrics on http://([^/]+)/metrics", service.log())[1] for service in services]
-    return [int(prometheus.scrape(address).get("ballast_steps_ahead_total")) for address in addresses]
+    return [int(prometheus.scrape(address).get(name, **labels)) for address in addresses]
+
+
+def steps_ahead(services):
+    return counted(services, "ballast_steps_ahead_total")
 
 
 def check_schedules(folder, train):
@@ -65,6 +69,9 @@ def clip_now_and_then(alone, folder, services, train, shape):
     assert losses(goes_on) == losses(waits), "clipping"
     back = [service.log().count("applied ahead of its commit, was taken back") for service in services]
     assert any(back) and any(clipped) and not all(clipped), (back, clipped)
+    assert not any(counted(services, "ballast_attempts_total", outcome="failed")), "what is taken back has not failed"
+    aborted = counted(services, "ballast_attempts_total", outcome="aborted")
+    assert all(number >= times for number, times in zip(aborted, back)), (aborted, back)
     print(f"ok clipping in {sum(clipped)} of {len(clipped)} steps, taken back {back} times")
 
 
