@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "job/refuse.h"
 
-bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key, const char *text) {
+// As bl_job_fail, with BL_UNIMPLEMENTED: the value is known but not supported, and a run never ignores it silently.
+static bl_status_t refuse(const bl_job_t *job, bl_error_t *err, const char *key, const char *text) {
   bl_status_t status = bl_job_fail(job, err, key, "%s", text);
   if (err != NULL && status == BL_INVALID) {
     err->status = BL_UNIMPLEMENTED;
@@ -36,7 +37,7 @@ bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err) {
   };
   for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++) {
     if (rules[i].asked) {
-      return bl__job_refuse(job, err, rules[i].key, rules[i].text);
+      return refuse(job, err, rules[i].key, rules[i].text);
     }
   }
   return BL_OK;

@@ -5,9 +5,6 @@
 
 #include "config/job.h"
 
-// As bl_job_fail, with BL_UNIMPLEMENTED: the value is known but not supported, and a run never ignores it silently.
-BL_MUST_USE bl_status_t bl__job_refuse(const bl_job_t *job, bl_error_t *err, const char *key, const char *text);
-
 // Checks every setting. BL_UNIMPLEMENTED names the first that asks for something this version does not support.
 // BL_INVALID: a policy that would evict under full recomputation, which no version supports.
 BL_MUST_USE bl_status_t bl__job_check_supported(const bl_job_t *job, bl_error_t *err);
