@@ -21,25 +21,20 @@ uint32_t bl_job_replica_micro_batches(const bl_job_t *job) {
   return (uint32_t)(job->train.micro_batches / job->parallel.data);
 }
 
-int64_t bl_job_default_chunks(bl_job_schedule_t schedule) {
-  switch (schedule) {
-  case BL_JOB_SCHEDULE_INTERLEAVED:
-  case BL_JOB_SCHEDULE_GROUPED_INTERLEAVED:
-  case BL_JOB_SCHEDULE_ZB_V:
-  case BL_JOB_SCHEDULE_V_MIN:
-  case BL_JOB_SCHEDULE_V_HALF:
-  case BL_JOB_SCHEDULE_V_ZB:
-  case BL_JOB_SCHEDULE_1F1B_V:
-  case BL_JOB_SCHEDULE_ADAPTIVE:
-  case BL_JOB_SCHEDULE_DUALPIPE_V:
-    return 2;
-  default:
-    return bl_job_pipes(schedule); // one chunk of each pipe
-  }
+static const struct {
+  int64_t chunks, slices, pipes;
+} shapes[] = {
+#define X(id, name, chunks, slices, pipes) {chunks, slices, pipes},
+    BL_SCHEDULE_NAMES(X)
+#undef X
+};
+
+int64_t bl_job_default_chunks(bl_schedule_kind_t schedule) {
+  return shapes[schedule].chunks;
 }
 
-int64_t bl_job_pipes(bl_job_schedule_t schedule) {
-  return schedule == BL_JOB_SCHEDULE_CHIMERA || schedule == BL_JOB_SCHEDULE_DUALPIPE ? 2 : 1;
+int64_t bl_job_pipes(bl_schedule_kind_t schedule) {
+  return shapes[schedule].pipes;
 }
 
 static void preset_int(bl_optional_int_t *value, int64_t preset) {
@@ -69,9 +64,8 @@ static void derive(bl_job_t *job) {
   const int64_t pipes = bl_job_pipes(job->pipeline.schedule);
   preset_int(&job->parallel.data_parts, job->parallel.data * pipes);
   preset_int(&job->pipeline.chunks, bl_job_default_chunks(job->pipeline.schedule));
-  // as its generator does
-  preset_int(&job->pipeline.slices, job->pipeline.schedule == BL_JOB_SCHEDULE_SEQ1F1B ? 2 : 1);
-  if (job->pipeline.schedule == BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
+  preset_int(&job->pipeline.slices, shapes[job->pipeline.schedule].slices);
+  if (job->pipeline.schedule == BL_SCHEDULE_GROUPED_INTERLEAVED) {
     preset_int(&job->pipeline.group, job->pipeline.stages);
   }
 }

@@ -24,6 +24,7 @@
 #include "config/options.h"
 #include "model/grid.h"
 #include "policy/policy.h"
+#include "schedule/names.h"
 
 typedef enum bl_job_family { BL_JOB_FAMILY_NONE, BL_JOB_FAMILY_GPT2, BL_JOB_FAMILY_LLAMA } bl_job_family_t;
 typedef enum bl_job_format { BL_JOB_FORMAT_TEXT, BL_JOB_FORMAT_BIN, BL_JOB_FORMAT_MEGATRON } bl_job_format_t;
@@ -48,26 +49,6 @@ typedef enum bl_job_data_path {
   BL_JOB_DATA_PATH_CUDA_IPC,
   BL_JOB_DATA_PATH_NCCL
 } bl_job_data_path_t;
-// In the order of DESIGN.md section 7. bl_job_schedule_name returns the name that lib/schedule uses.
-typedef enum bl_job_schedule {
-  BL_JOB_SCHEDULE_GPIPE,
-  BL_JOB_SCHEDULE_1F1B,
-  BL_JOB_SCHEDULE_EAGER_1F1B,
-  BL_JOB_SCHEDULE_INTERLEAVED,
-  BL_JOB_SCHEDULE_GROUPED_INTERLEAVED,
-  BL_JOB_SCHEDULE_SEQ1F1B,
-  BL_JOB_SCHEDULE_ZB_H1,
-  BL_JOB_SCHEDULE_ZB_H2,
-  BL_JOB_SCHEDULE_ZB_V,
-  BL_JOB_SCHEDULE_V_MIN,
-  BL_JOB_SCHEDULE_V_HALF,
-  BL_JOB_SCHEDULE_V_ZB,
-  BL_JOB_SCHEDULE_1F1B_V,
-  BL_JOB_SCHEDULE_ADAPTIVE,
-  BL_JOB_SCHEDULE_CHIMERA,
-  BL_JOB_SCHEDULE_DUALPIPE,
-  BL_JOB_SCHEDULE_DUALPIPE_V
-} bl_job_schedule_t;
 
 #define BL_JOB_KEYS      81   // number of rows of the table; the compiler checks it
 #define BL_JOB_MOST_COST 1e12 // maximum of pipeline.costs: sums of them stay far below the limit of a double
@@ -109,7 +90,7 @@ typedef struct bl_job {
   } train;
   struct {
     int64_t stages;
-    bl_job_schedule_t schedule;
+    bl_schedule_kind_t schedule;
     bl_optional_int_t chunks; // per stage; always set after parsing
     bl_optional_int_t group;
     bl_optional_int_t slices;
@@ -197,7 +178,7 @@ bool bl_job_given(const bl_job_t *job, const char *key);
 // Returns the table of all keys, for help, documentation and completion.
 const bl_option_table_t *bl_job_options(void);
 
-const char *bl_job_schedule_name(bl_job_schedule_t schedule);    // "eager-1f1b"
+const char *bl_job_schedule_name(bl_schedule_kind_t schedule);   // "eager-1f1b"
 const char *bl_job_attention_name(bl_job_attention_t attention); // "flash"
 const char *bl_job_data_path_name(bl_job_data_path_t path);      // "cuda-ipc"
 // Returns the data path of blocks: balance.require if it is given, else balance.data_path.
@@ -213,9 +194,9 @@ uint32_t bl_job_replica_micro_batches(const bl_job_t *job); // count
 size_t bl_job_store_count(const bl_job_t *job);
 const char *bl_job_store(const bl_job_t *job, size_t index); // its address
 // Returns 2 for V-shaped and interleaved schedules and those of two pipes, else 1.
-int64_t bl_job_default_chunks(bl_job_schedule_t schedule);
+int64_t bl_job_default_chunks(bl_schedule_kind_t schedule);
 // Returns 2 if half of the micro-batches run in the other direction, through a copy of the model (chimera and
 // dualpipe), else 1.
-int64_t bl_job_pipes(bl_job_schedule_t schedule);
+int64_t bl_job_pipes(bl_schedule_kind_t schedule);
 
 #endif

@@ -171,12 +171,11 @@ static bl_status_t check_costs(const bl_job_t *job, bl_error_t *err) {
 }
 
 static bl_status_t check_pipeline(const bl_job_t *job, bl_error_t *err) {
-  if (job->pipeline.group.set && job->pipeline.schedule != BL_JOB_SCHEDULE_GROUPED_INTERLEAVED) {
+  if (job->pipeline.group.set && job->pipeline.schedule != BL_SCHEDULE_GROUPED_INTERLEAVED) {
     return bl_job_fail(job, err, "pipeline.group", "belongs to the schedule grouped-interleaved, not to %s",
                        bl_job_schedule_name(job->pipeline.schedule));
   }
-  const bool one =
-      bl_job_default_chunks(job->pipeline.schedule) == 1 && job->pipeline.schedule != BL_JOB_SCHEDULE_GPIPE;
+  const bool one = bl_job_default_chunks(job->pipeline.schedule) == 1 && job->pipeline.schedule != BL_SCHEDULE_GPIPE;
   if (one && job->pipeline.chunks.value != 1) {
     return bl_job_fail(job, err, "pipeline.chunks", "is %lld; the schedule %s has one chunk per stage",
                        (long long)job->pipeline.chunks.value, bl_job_schedule_name(job->pipeline.schedule));

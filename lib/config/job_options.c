@@ -15,10 +15,9 @@ static const char *const lr_schedules[] = {"constant", "cosine", NULL};
 static const char *const decays[] = {"matrices", "all", NULL};
 static const char *const dtypes[] = {"fp32", "bf16", NULL};
 static const char *const optimizer_memories[] = {"device", "host", NULL};
-static const char *const schedules[] = {"gpipe",    "1f1b",       "eager-1f1b", "interleaved", "grouped-interleaved",
-                                        "seq1f1b",  "zb-h1",      "zb-h2",      "zb-v",        "v-min",
-                                        "v-half",   "v-zb",       "1f1b-v",     "adaptive",    "chimera",
-                                        "dualpipe", "dualpipe-v", NULL};
+#define X(id, name, chunks, slices, pipes) name,
+static const char *const schedules[] = {BL_SCHEDULE_NAMES(X) NULL};
+#undef X
 static const char *const attentions[] = {"naive", "flash", NULL};
 static const char *const recomputes[] = {"none", "attention", "full", NULL};
 static const char *const devices[] = {"host", "cuda", NULL};
@@ -594,7 +593,7 @@ const bl_option_table_t *bl_job_options(void) {
   return &table;
 }
 
-const char *bl_job_schedule_name(bl_job_schedule_t schedule) {
+const char *bl_job_schedule_name(bl_schedule_kind_t schedule) {
   return schedules[schedule];
 }
 

@@ -3,6 +3,7 @@
 
 #include "schedule/generate/sliced.h"
 #include "schedule/ir/recompute.h"
+#include "schedule/names.h"
 #include "schedule/search/cut.h"
 #include "schedule/search/drain.h"
 #include "schedule/search/named_sliced.h"
@@ -17,7 +18,7 @@
 
 typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } chunks_rule_t;
 
-// One row per name: what users may ask for, and the generator that implements it.
+// One row per name (names.h): what users may ask for, and the generator that implements it.
 #define LOOPED        BL_PLACEMENT_LOOPED
 #define VSHAPED       BL_PLACEMENT_V
 #define BIDIRECTIONAL BL_PLACEMENT_BIDIRECTIONAL
@@ -26,46 +27,48 @@ typedef enum chunks_rule { CHUNKS_ONE, CHUNKS_TWO, CHUNKS_ANY, CHUNKS_SEVERAL } 
 // Whether the order is searched, with the costs and limits of the request, or follows from the shape alone.
 #define SEARCHED true
 #define FIXED    false
-// X(name, summary, default chunks, default slices, placement, splits, searched, why it is not planned, chunks rule,
-//   default memory in p, generator)
+// X(identifier, summary, placement, splits, searched, why it is not planned, chunks rule, default memory in p,
+//   generator)
 #define SCHEDULE_TABLE(X)                                                                                              \
-  X("gpipe", "all forwards, then all backwards", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)  \
-  X("1f1b", "one forward, one backward", 1, 1, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)           \
-  X("eager-1f1b", "1f1b with twice the warm-up, which hides boundary latency", 1, 1, LOOPED, false, FIXED, NULL,       \
-    CHUNKS_ONE, 0, bl__generate_eager_1f1b)                                                                            \
-  X("interleaved", "Megatron's interleaved 1f1b over several chunks a stage", 2, 1, LOOPED, false, FIXED, NULL,        \
+  X(GPIPE, "all forwards, then all backwards", LOOPED, false, FIXED, NULL, CHUNKS_ANY, 0, bl__generate_gpipe)          \
+  X(1F1B, "one forward, one backward", LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)                   \
+  X(EAGER_1F1B, "1f1b with twice the warm-up, which hides boundary latency", LOOPED, false, FIXED, NULL, CHUNKS_ONE,   \
+    0, bl__generate_eager_1f1b)                                                                                        \
+  X(INTERLEAVED, "Megatron's interleaved 1f1b over several chunks a stage", LOOPED, false, FIXED, NULL,                \
     CHUNKS_SEVERAL, 0, bl__generate_interleaved)                                                                       \
-  X("grouped-interleaved", "interleaved by groups of micro-batches, backward split", 2, 1, LOOPED, true, SEARCHED,     \
-    NULL, CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                         \
-  X("seq1f1b", "1f1b over slices of sequences", 1, 2, LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)    \
-  X("zb-h1", "zero bubble within 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1,                    \
+  X(GROUPED_INTERLEAVED, "interleaved by groups of micro-batches, backward split", LOOPED, true, SEARCHED, NULL,       \
+    CHUNKS_SEVERAL, 0, bl__generate_grouped_interleaved)                                                               \
+  X(SEQ1F1B, "1f1b over slices of sequences", LOOPED, false, FIXED, NULL, CHUNKS_ONE, 0, bl__generate_1f1b)            \
+  X(ZB_H1, "zero bubble within 1f1b's memory", LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 1, bl__generate_zero_bubble)  \
+  X(ZB_H2, "zero bubble with twice 1f1b's memory", LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                        \
     bl__generate_zero_bubble)                                                                                          \
-  X("zb-h2", "zero bubble with twice 1f1b's memory", 1, 1, LOOPED, true, SEARCHED, NULL, CHUNKS_ONE, 2,                \
-    bl__generate_zero_bubble)                                                                                          \
-  X("zb-v", "zero bubble on a V within 1f1b's memory", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1,             \
-    bl__generate_zb_v)                                                                                                 \
-  X("v-min", "V-shaped, about a third of 1f1b's memory", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,           \
+  X(ZB_V, "zero bubble on a V within 1f1b's memory", VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1, bl__generate_zb_v)  \
+  X(V_MIN, "V-shaped, about a third of 1f1b's memory", VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,                   \
     bl__generate_v_min)                                                                                                \
-  X("v-half", "V-shaped, half of 1f1b's memory", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,                   \
-    bl__generate_v_half)                                                                                               \
-  X("v-zb", "V-shaped, zero bubble from a building block", 2, 1, VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,         \
+  X(V_HALF, "V-shaped, half of 1f1b's memory", VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0, bl__generate_v_half)      \
+  X(V_ZB, "V-shaped, zero bubble from a building block", VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 0,                 \
     bl__generate_v_zb)                                                                                                 \
-  X("1f1b-v", "V-shaped with fused backward, two thirds of 1f1b's memory", 2, 1, VSHAPED, false, SEARCHED, NULL,       \
-    CHUNKS_TWO, 0, bl__generate_1f1b_v)                                                                                \
-  X("adaptive",                                                                                                        \
-    "the fastest order of two chunks a stage found under a memory limit, on a V, side by side or in a loop", 2, 1,     \
+  X(1F1B_V, "V-shaped with fused backward, two thirds of 1f1b's memory", VSHAPED, false, SEARCHED, NULL, CHUNKS_TWO,   \
+    0, bl__generate_1f1b_v)                                                                                            \
+  X(ADAPTIVE, "the fastest order of two chunks a stage found under a memory limit, on a V, side by side or in a loop", \
     VSHAPED, true, SEARCHED, NULL, CHUNKS_TWO, 1, bl__generate_adaptive)                                               \
-  X("chimera", "two pipes in opposite directions, each a copy of the model", 2, 1, BIDIRECTIONAL, false, SEARCHED,     \
-    TWO_COPIES, CHUNKS_TWO, 0, bl__generate_chimera)                                                                   \
-  X("dualpipe", "two pipes, forwards of one beside backwards of the other", 2, 1, BIDIRECTIONAL, true, FIXED,          \
-    TWO_COPIES, CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                  \
-  X("dualpipe-v", "dualpipe folded into one V", 2, 1, VSHAPED, true, FIXED, NULL, CHUNKS_TWO, 0,                       \
-    bl__generate_dualpipe_v)
+  X(CHIMERA, "two pipes in opposite directions, each a copy of the model", BIDIRECTIONAL, false, SEARCHED, TWO_COPIES, \
+    CHUNKS_TWO, 0, bl__generate_chimera)                                                                               \
+  X(DUALPIPE, "two pipes, forwards of one beside backwards of the other", BIDIRECTIONAL, true, FIXED, TWO_COPIES,      \
+    CHUNKS_TWO, 0, bl__generate_dualpipe)                                                                              \
+  X(DUALPIPE_V, "dualpipe folded into one V", VSHAPED, true, FIXED, NULL, CHUNKS_TWO, 0, bl__generate_dualpipe_v)
 
 static const bl_schedule_info_t infos[] = {
-#define X(name, summary, chunks, slices, placement, splits, searched, not_planned, rule, memory, generator)            \
-  {name, summary, chunks, placement, splits, not_planned, (memory) > 0, slices, (rule) == CHUNKS_SEVERAL},
-    SCHEDULE_TABLE(X)
+#define X(id, text, chunks, slices, pipes)                                                                             \
+  [BL_SCHEDULE_##id].name = text, [BL_SCHEDULE_##id].default_chunks = chunks,                                          \
+  [BL_SCHEDULE_##id].default_slices = slices,
+    BL_SCHEDULE_NAMES(X)
+#undef X
+#define X(id, text, place, splits, searched, why, rule, memory, generator)                                             \
+  [BL_SCHEDULE_##id].summary = text, [BL_SCHEDULE_##id].placement = place,                                             \
+  [BL_SCHEDULE_##id].splits_backward = splits, [BL_SCHEDULE_##id].not_planned = why,                                   \
+  [BL_SCHEDULE_##id].limited = (memory) > 0, [BL_SCHEDULE_##id].any_chunks = (rule) == CHUNKS_SEVERAL,
+        SCHEDULE_TABLE(X)
 #undef X
 };
 
@@ -75,11 +78,12 @@ static const struct {
   bool searched;
   bl__generator_t *generate;
 } rows[] = {
-#define X(name, summary, chunks, slices, placement, splits, searched, not_planned, rule, memory, generator)            \
-  {rule, memory, searched, generator},
+#define X(id, summary, placement, splits, searched, not_planned, rule, memory, generator)                              \
+  [BL_SCHEDULE_##id] = {rule, memory, searched, generator},
     SCHEDULE_TABLE(X)
 #undef X
 };
+_Static_assert(sizeof rows / sizeof rows[0] == sizeof infos / sizeof infos[0], "a row for every name");
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count) {
   *count = sizeof infos / sizeof infos[0];

@@ -38,7 +38,7 @@ static void defaults_fill_what_is_not_given(void **state) {
   assert_int_equal(job.train.micro_batches, 8);
   assert_true(job.train.lr == 3e-4 && job.train.eps == 1e-8 && job.train.clip == 0);
   assert_true(job.train.min_lr.set && job.train.min_lr.value == 3e-4 / 10);
-  assert_int_equal(job.pipeline.schedule, BL_JOB_SCHEDULE_1F1B);
+  assert_int_equal(job.pipeline.schedule, BL_SCHEDULE_1F1B);
   assert_int_equal(job.pipeline.chunks.value, 1);
   assert_false(job.memory.slots.set || job.memory.activation_bytes.set || job.balance.cap.set);
   assert_int_equal(job.balance.policy, BL_POLICY_NONE);
@@ -241,15 +241,15 @@ static void a_folder_that_is_not_utf8_cannot_be_dumped(void **state) {
 
 static void schedules_have_their_names(void **state) {
   (void)state;
-  for (int i = 0; i <= BL_JOB_SCHEDULE_DUALPIPE_V; i++) {
+  for (int i = 0; i <= BL_SCHEDULE_DUALPIPE_V; i++) {
     char set[64];
-    snprintf(set, sizeof set, "pipeline.schedule=%s", bl_job_schedule_name((bl_job_schedule_t)i));
+    snprintf(set, sizeof set, "pipeline.schedule=%s", bl_job_schedule_name((bl_schedule_kind_t)i));
     const char *const sets[] = {set};
     bl_job_t job = good_with(small_job, sets, 1);
     assert_int_equal(job.pipeline.schedule, i);
     bl_job_cleanup(&job);
   }
-  assert_string_equal(bl_job_schedule_name(BL_JOB_SCHEDULE_ZB_V), "zb-v");
+  assert_string_equal(bl_job_schedule_name(BL_SCHEDULE_ZB_V), "zb-v");
   assert_string_equal(bl_policy_kind_name(BL_POLICY_BPIPE), "bpipe");
   assert_string_equal(bl_job_data_path_name(BL_JOB_DATA_PATH_CUDA_IPC), "cuda-ipc");
 }

@@ -11,7 +11,7 @@
 // Returns the job with 1f1b and without keys about the other schedule. It borrows from `job`; do not clean it up.
 static bl_job_t as_1f1b(const bl_job_t *job) {
   bl_job_t other = *job;
-  other.pipeline.schedule = BL_JOB_SCHEDULE_1F1B;
+  other.pipeline.schedule = BL_SCHEDULE_1F1B;
   other.pipeline.chunks.value = 1;
   other.pipeline.group.set = false;
   other.pipeline.layers_per_stage.count = 0;
