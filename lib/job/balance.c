@@ -33,8 +33,7 @@ static double forwards_of(uint32_t copy) {
   return copy == BL_POLICY_COPY_PROBE ? PROBE_COPY : copy / 100.0;
 }
 
-// Returns the request whose stores may take blocks under a policy of this kind.
-static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const bl_policy_t *policy,
+bl_balance_cap_t bl_policy_lenders(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t slots,
                                    const bl_training_t *training) {
   const bl_hosts_t *hosts = &training->hosts;
   return (bl_balance_cap_t){.slots = slots,
@@ -48,27 +47,17 @@ static bl_balance_cap_t lenders_of(bl_policy_kind_t kind, uint32_t slots, const 
                             .host_only = kind == BL_POLICY_OFFLOAD || bl_training_host_only(training)};
 }
 
-// Balances the order of this kind of policy. Sets *pools: it is the one for policies that park. With an order made for
-// the host, offload takes the faster of both; any other policy takes the one for none where that order does not fit.
+// Balances the order of this kind of policy. Sets *pools: it is the one made for parking.
 static bl_status_t balance_within(const bl_training_t *training, bl_policy_kind_t kind, const bl_balance_cap_t *cap,
                                   bl_balance_result_t *result, bool *pools, bl_error_t *err) {
-  const bl_schedule_t *plain = bl_training_order(training, false), *pooled = bl_training_order(training, true);
-  *pools = bl_policy_pools(kind);
-  if (training->hosted && training->other != NULL && kind == BL_POLICY_OFFLOAD) {
-    return bl_host_order_balance(plain, pooled, &training->costs.costs, cap, result, pools, err);
-  }
-  bl_status_t status = bl_balance_within(*pools ? pooled : plain, cap, result, err);
-  if (status == BL_EXHAUSTED && *pools && training->hosted && training->other != NULL) {
-    *pools = false;
-    status = bl_balance_within(plain, cap, result, err);
-  }
-  return status;
+  return bl_host_order_balance(kind, bl_training_order(training, false), bl_training_order(training, true),
+                               training->hosted ? &training->costs.costs : NULL, cap, result, pools, err);
 }
 
 // Returns whether the plan fits and some block is parked under the cap. With copy 0 none has to be parked.
 static bool can_park(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t limit, uint32_t copy,
                      const bl_training_t *training) {
-  bl_balance_cap_t cap = lenders_of(kind, limit, policy, training);
+  bl_balance_cap_t cap = bl_policy_lenders(policy, kind, limit, training);
   cap.copy = forwards_of(copy);
   cap.parks = copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;
@@ -103,7 +92,7 @@ void bl_policy_resolve(bl_policy_t *policy, const bl_training_t *training) {
 
 // Returns bpipe's cap if the policy has none: the smallest for which one of its orders has a plan (balance_within).
 static uint32_t default_cap(const bl_policy_t *policy, const bl_training_t *training) {
-  const bl_balance_cap_t cap = lenders_of(BL_POLICY_BPIPE, 0, policy, training);
+  const bl_balance_cap_t cap = bl_policy_lenders(policy, BL_POLICY_BPIPE, 0, training);
   const uint32_t pooled = bl_balance_bpipe_default(bl_training_order(training, true), &cap);
   if (!training->hosted || training->other == NULL) {
     return pooled;
@@ -212,7 +201,7 @@ static bl_status_t balance(bl_balance_plan_t *plan, const bl_training_t *trainin
                         "balance.host, which would say how much of it");
   }
   const bool mix = policy->kind == BL_POLICY_MIX;
-  bl_balance_cap_t cap = lenders_of(policy->kind, bl_policy_cap(policy, training), policy, training);
+  bl_balance_cap_t cap = bl_policy_lenders(policy, policy->kind, bl_policy_cap(policy, training), training);
   cap.copy = mix ? forwards_of(policy->copy) : 0;
   cap.parks = mix && policy->copy == BL_POLICY_COPY_PROBE;
   bl_balance_result_t result;

@@ -35,6 +35,9 @@ void bl_policy_resolve(bl_policy_t *policy, const bl_training_t *training);
 void bl_policy_begin(bl_policy_t *policy, const bl_training_t *training);
 // Returns the slots that auto may keep on a device, UINT32_MAX: any number.
 uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *training);
+// Returns which stores may take blocks under a policy of this kind, and the slots of a device with it.
+bl_balance_cap_t bl_policy_lenders(const bl_policy_t *policy, bl_policy_kind_t kind, uint32_t slots,
+                                   const bl_training_t *training);
 // Returns the slots that a device keeps under this policy, UINT32_MAX: as many as the schedule needs.
 uint32_t bl_policy_cap(const bl_policy_t *policy, const bl_training_t *training);
 

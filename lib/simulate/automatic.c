@@ -34,6 +34,7 @@ static const double copies[] = {1, 0.25, 0.5, 0.75, 1.5, 2};
 // The inputs that all options share.
 typedef struct weighing {
   const bl_automatic_request_t *request;
+  bl_balance_cap_t lenders;
   uint32_t *needed;   // [stages] slots without evictions
   uint32_t most;      // maximum of these
   double *paths;      // [stages] seconds of one copy
@@ -54,8 +55,10 @@ static bl_status_t fill_paths(const bl_automatic_request_t *request, const doubl
 
 static bl_status_t prepare(const bl_automatic_request_t *request, weighing_t *w, bl_error_t *err) {
   uint32_t stages = request->schedule->stages;
-  *w = (weighing_t){
-      .request = request, .needed = calloc(stages, sizeof *w->needed), .paths = calloc(2 * stages, sizeof *w->paths)};
+  *w = (weighing_t){.request = request,
+                    .lenders = request->lenders != NULL ? *request->lenders : (bl_balance_cap_t){0},
+                    .needed = calloc(stages, sizeof *w->needed),
+                    .paths = calloc(2 * stages, sizeof *w->paths)};
   if (w->needed == NULL || w->paths == NULL || bl_schedule_peak_slots(request->schedule, w->needed) != BL_OK) {
     return bl_error_set(err, BL_EXHAUSTED, "no memory to weigh policies of %u stages", stages);
   }
@@ -113,47 +116,27 @@ static bl_status_t make_drop(const weighing_t *w, made_t *made, bl_error_t *err)
   return status;
 }
 
-// Balances the order of this kind of policy, the one that a job takes under it (job/balance.h). Sets *order to it.
-static bl_status_t balance(const bl_automatic_request_t *request, bl_policy_kind_t kind, const bl_balance_cap_t *cap,
-                           bl_balance_result_t *result, const bl_schedule_t **order, bl_error_t *err) {
-  bool pools = bl_policy_pools(kind);
-  bl_status_t status;
-  if (kind == BL_POLICY_OFFLOAD && request->pooled != NULL && request->hosted != NULL) {
-    status = bl_host_order_balance(request->schedule, request->pooled, request->hosted, cap, result, &pools, err);
-    *order = pools ? request->pooled : request->schedule;
-    return status;
-  }
-  *order = pools && request->pooled != NULL ? request->pooled : request->schedule;
-  status = bl_balance_within(*order, cap, result, err);
-  if (status == BL_EXHAUSTED && *order != request->schedule && request->hosted != NULL) {
-    *order = request->schedule;
-    status = bl_balance_within(*order, cap, result, err);
-  }
-  return status;
-}
-
 static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option, made_t *made, bl_error_t *err) {
   const bl_automatic_request_t *request = w->request;
   *made = (made_t){0};
   if (option->kind == BL_POLICY_DROP) {
     return make_drop(w, made, err);
   }
-  const bl_balance_cap_t cap = {.slots = request->budget,
-                                .pairs_only = option->kind == BL_POLICY_BPIPE,
-                                .mode = option->mode,
-                                .lenders = request->lenders,
-                                .copies = request->copies,
-                                .copy = option->copy / 100.0,
-                                .hosts = request->hosts,
-                                .host_of = request->host_of,
-                                .host_slots = request->host_slots,
-                                .host_only = option->kind == BL_POLICY_OFFLOAD || request->host_only};
+  bl_balance_cap_t cap = w->lenders;
+  cap.slots = request->budget;
+  cap.pairs_only = option->kind == BL_POLICY_BPIPE;
+  cap.mode = option->mode;
+  cap.copy = option->copy / 100.0;
+  cap.host_only = cap.host_only || option->kind == BL_POLICY_OFFLOAD;
   bl_balance_result_t result;
-  const bl_schedule_t *order;
-  bl_status_t status = balance(request, option->kind, &cap, &result, &order, err);
+  bool pools;
+  bl_status_t status = bl_host_order_balance(option->kind, request->schedule, request->pooled, request->hosted, &cap,
+                                             &result, &pools, err);
   if (status == BL_OK) {
-    *made =
-        (made_t){.order = order, .schedule = result.schedule, .parked = result.evictions, .recomputed = result.dropped};
+    *made = (made_t){.order = pools ? request->pooled : request->schedule,
+                     .schedule = result.schedule,
+                     .parked = result.evictions,
+                     .recomputed = result.dropped};
     result.schedule = NULL;
     result.evictions = result.dropped = NULL;
     bl_balance_result_cleanup(&result);
@@ -163,11 +146,10 @@ static bl_status_t make(const weighing_t *w, const bl_automatic_option_t *option
 
 static bool may_fit(const weighing_t *w, bl_policy_kind_t kind) {
   bool all_stay = w->most <= w->request->budget;
-  bool possible =
-      kind == BL_POLICY_DROP ||
-      (w->request->path_rates != NULL &&
-       (kind == BL_POLICY_OFFLOAD ? w->request->hosts > 0 : kind == BL_POLICY_MIX || !w->request->host_only));
-  return kind == BL_POLICY_NONE ? all_stay : !all_stay && possible && !w->request->recomputes;
+  bool possible = kind == BL_POLICY_DROP ||
+                  (w->request->path_rates != NULL &&
+                   (kind == BL_POLICY_OFFLOAD ? w->lenders.hosts > 0 : kind == BL_POLICY_MIX || !w->lenders.host_only));
+  return kind == BL_POLICY_NONE ? all_stay : !all_stay && possible;
 }
 
 static double forward_of(const bl_automatic_request_t *request, uint32_t stage) {
@@ -213,7 +195,7 @@ static bl_status_t weigh_one(const weighing_t *w, bl_automatic_option_t *option,
 
 // Returns the longest copy of a stage, in forwards of that stage.
 static double measured_copy(const weighing_t *w) {
-  const double *paths = w->request->host_only ? w->host_paths : w->paths;
+  const double *paths = w->lenders.host_only ? w->host_paths : w->paths;
   double most = 0;
   for (uint32_t s = 0; s < w->request->schedule->stages; s++) {
     double forward = forward_of(w->request, s);
@@ -255,8 +237,7 @@ static bl_status_t weigh_recomputation(const weighing_t *w, double *step, bl_err
   bl_balance_result_t copy;
   bl_simulation_t result;
   *step = 0;
-  if (w->request->recomputes ||
-      bl_balance_cap(w->request->schedule, w->most, false, BL_BALANCE_FEWEST, &copy, NULL) != BL_OK) {
+  if (bl_balance_cap(w->request->schedule, w->most, false, BL_BALANCE_FEWEST, &copy, NULL) != BL_OK) {
     return BL_OK;
   }
   uint32_t *peaks = calloc(copy.stages, sizeof *peaks);
@@ -421,9 +402,7 @@ static bl_status_t choose(const weighing_t *w, bl_automatic_t *found, bl_error_t
   if (fastest == INFINITY) {
     made_t made;
     bl_automatic_option_t least = {.kind = BL_POLICY_DROP};
-    return w->request->recomputes
-               ? bl_error_set(err, BL_EXHAUSTED, "%u slots are needed, %u fit", w->most, w->request->budget)
-               : make(w, &least, &made, err); // the message has the smallest budget that works
+    return make(w, &least, &made, err); // the message has the smallest budget that works
   }
   while (!found->options[found->best].fits || found->options[found->best].step > fastest * (1 + BL_AUTOMATIC_EQUAL)) {
     found->best++;

@@ -56,36 +56,26 @@ typedef struct bl_automatic_option {
 typedef struct bl_automatic_request {
   const bl_schedule_t *schedule; // without evictions
   const bl_schedule_t *pooled;   // order to balance with pairs or any devices; NULL: the same
-  // `pooled` is made for memory of the host: offload takes the faster of both orders by these costs, those of the
-  // search (simulate/host_order.h), and pairs and devices that of `schedule` where `pooled` does not fit. NULL: it is
-  // not.
-  const bl_costs_t *hosted;
-  const bl_costs_t *costs;   // seconds; `path` is ignored
-  const double *block_bytes; // [stages] bytes of one eviction of the stage
-  const double *path_rates;  // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
-  double overhead;           // seconds of a step outside its operations
-  uint32_t cores;            // shared by all stages; 0: every stage has its own
-  const double *evict_calls; // [stages] seconds of the compute thread for an eviction, as in machine.h; NULL: none
-  double handover;           // seconds to hand a core from one operation to the next
-  uint32_t budget;           // slots of a device, own and lent; UINT32_MAX: no limit
-  uint64_t lenders;          // bit d: the store of device d may take blocks; 0: all stores may
-  const double *copies;      // [stages * stages] as in balance/balance.h: which stores are near; NULL: all alike
-  uint32_t hosts;            // number of host stores; host_of, host_slots, host_only as in balance/balance.h
-  const uint16_t *host_of;
-  uint32_t host_slots;
-  bool host_only;
+  const bl_costs_t *hosted;      // `pooled` is made for memory of the host, with these costs; NULL: it is not
+  const bl_costs_t *costs;       // seconds; `path` is ignored
+  const double *block_bytes;     // [stages] bytes of one eviction of the stage
+  const double *path_rates;      // [stages] bytes per second to the stores, above 0; NULL: not known, nothing moves
+  double overhead;               // seconds of a step outside its operations
+  uint32_t cores;                // shared by all stages; 0: every stage has its own
+  const double *evict_calls;     // [stages] seconds of the compute thread for an eviction, as in machine.h; NULL: none
+  double handover;               // seconds to hand a core from one operation to the next
+  uint32_t budget;               // slots of a device, own and lent; UINT32_MAX: no limit
+  const bl_balance_cap_t *lenders;       // which stores may take blocks (its copies, hosts and host_*, too); NULL: all
   const double *host_rates;              // [stages] bytes per second to the host store, above 0; NULL: as path_rates
   const bl_automatic_option_t *in_force; // kept unless the fastest option gains more than BL_AUTOMATIC_GAIN; NULL: none
   double measured;                       // seconds of a step under in_force; 0: not known
   bl_measurements_t *measurements;       // gets `measured`; NULL: predictions are not corrected
-  bool recomputes;                       // the schedule already recomputes, so that there is nothing to evict
 } bl_automatic_request_t;
 
 typedef struct bl_automatic {
   bl_automatic_option_t options[BL_AUTOMATIC_OPTIONS];
-  size_t best; // index of the option that should be in force
-  // Seconds of a step with full recomputation; 0: it does not fit, or the schedule recomputes already.
-  double recomputed;
+  size_t best;       // index of the option that should be in force
+  double recomputed; // seconds of a step with full recomputation; 0: it does not fit
   uint32_t stages;
   char (*reasons)[BL_AUTOMATIC_REASON]; // [stages] one sentence each
 } bl_automatic_t;

@@ -31,15 +31,13 @@ static bl_status_t balance(const bl_schedule_t *order, const bl_costs_t *costs, 
   return BL_OK;
 }
 
-bl_status_t bl_host_order_balance(const bl_schedule_t *plain, const bl_schedule_t *hosted, const bl_costs_t *costs,
-                                  const bl_balance_cap_t *cap, bl_balance_result_t *result, bool *takes_hosted,
-                                  bl_error_t *err) {
+// Takes the one of two orders that ends earlier.
+static bl_status_t balance_both(const bl_schedule_t *plain, const bl_schedule_t *hosted, const bl_costs_t *costs,
+                                const bl_balance_cap_t *cap, bl_balance_result_t *result, bool *takes_hosted,
+                                bl_error_t *err) {
   bl_balance_result_t of_hosted;
   double plain_end = INFINITY, hosted_end;
   *takes_hosted = false;
-  if (hosted == NULL) {
-    return bl_balance_within(plain, cap, result, err);
-  }
   const bool hosted_fits = balance(hosted, costs, cap, &of_hosted, &hosted_end, NULL) == BL_OK;
   bl_status_t status = balance(plain, costs, cap, result, &plain_end, hosted_fits ? NULL : err);
   if (!hosted_fits) {
@@ -55,4 +53,20 @@ bl_status_t bl_host_order_balance(const bl_schedule_t *plain, const bl_schedule_
   *result = of_hosted;
   *takes_hosted = true;
   return BL_OK;
+}
+
+bl_status_t bl_host_order_balance(bl_policy_kind_t kind, const bl_schedule_t *plain, const bl_schedule_t *pooled,
+                                  const bl_costs_t *hosted, const bl_balance_cap_t *cap, bl_balance_result_t *result,
+                                  bool *takes_pooled, bl_error_t *err) {
+  const bool two = pooled != NULL && pooled != plain;
+  if (two && hosted != NULL && kind == BL_POLICY_OFFLOAD) {
+    return balance_both(plain, pooled, hosted, cap, result, takes_pooled, err);
+  }
+  *takes_pooled = two && bl_policy_pools(kind);
+  bl_status_t status = bl_balance_within(*takes_pooled ? pooled : plain, cap, result, err);
+  if (status == BL_EXHAUSTED && *takes_pooled && hosted != NULL) {
+    *takes_pooled = false;
+    status = bl_balance_within(plain, cap, result, err);
+  }
+  return status;
 }

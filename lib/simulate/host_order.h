@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of a job that parks blocks in memory of its host: the one for none, or one whose stages are all heavier
-// than the slots of a device (bl_schedule_request_t.hosted), whichever ends earlier once it is balanced.
+// Which order of a job a policy balances: the one for none, or the one that is made for parking. If that one is made for
+// memory of the host, its stages are all heavier than the slots of a device (bl_schedule_request_t.hosted), and it is
+// taken where it ends earlier once it is balanced.
 //
-//   status = bl_host_order_balance(plain, hosted, &costs, &cap, &result, &takes_hosted, &err);
+//   status = bl_host_order_balance(BL_POLICY_OFFLOAD, plain, hosted, &costs, &cap, &result, &takes, &err);
 //
 // This is the one place that decides it: for jobs (job/balance.h), for a run that chooses (simulate/automatic.h) and
 // for plans (lib/plan). So all have the same order under the same cap.
@@ -19,11 +20,14 @@
 // Returns what a copy to a host takes if it is not known.
 double bl_host_copy_assumed(const bl_costs_t *costs, uint32_t virtual_stages);
 
-// Balances `plain` and `hosted` under the cap and keeps the one that ends earlier, `plain` if both end at once. `costs`
-// are those of the search, `path` is a copy between a device and its host, on a link of its own. Sets *takes_hosted.
-// `hosted` NULL: balances `plain`. The errors are those of bl_balance_within for `plain`, if neither fits.
-BL_MUST_USE bl_status_t bl_host_order_balance(const bl_schedule_t *plain, const bl_schedule_t *hosted,
-                                              const bl_costs_t *costs, const bl_balance_cap_t *cap,
-                                              bl_balance_result_t *result, bool *takes_hosted, bl_error_t *err);
+// Balances the order that a policy of this kind takes, and sets *takes_pooled to which it is. `pooled` is the order made
+// for parking, NULL or `plain`: there is one order. Pairs and any devices take it. With `hosted` it is made for memory
+// of the host: then offload takes the order that ends earlier, `plain` if both end at once, and pairs and devices take
+// `plain` where `pooled` does not fit. `hosted` are the costs of its search, where `path` is a copy between a device and
+// its host, on a link of its own. The errors are those of bl_balance_within for `plain`, if neither fits.
+BL_MUST_USE bl_status_t bl_host_order_balance(bl_policy_kind_t kind, const bl_schedule_t *plain,
+                                              const bl_schedule_t *pooled, const bl_costs_t *hosted,
+                                              const bl_balance_cap_t *cap, bl_balance_result_t *result,
+                                              bool *takes_pooled, bl_error_t *err);
 
 #endif

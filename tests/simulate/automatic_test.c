@@ -144,6 +144,8 @@ static void hosts_are_weighed_by_their_own_rate(void **state) {
       hosts[s] = 1e9 / rows[i].host;
     }
     const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+    const bl_balance_cap_t lenders = {
+        .hosts = rows[i].hosts, .host_slots = rows[i].host_slots, .host_only = rows[i].host_only};
     bl_automatic_t found;
     bl_error_t err;
     const bl_automatic_request_t request = {.schedule = schedule,
@@ -151,9 +153,7 @@ static void hosts_are_weighed_by_their_own_rate(void **state) {
                                             .block_bytes = bytes,
                                             .path_rates = peers,
                                             .host_rates = hosts,
-                                            .hosts = rows[i].hosts,
-                                            .host_slots = rows[i].host_slots,
-                                            .host_only = rows[i].host_only,
+                                            .lenders = &lenders,
                                             .budget = rows[i].budget};
     if (bl_automatic_decide(&request, &found, &err) != BL_OK) {
       fail_msg("row %zu: %s", i, err.text);
@@ -188,13 +188,12 @@ static void mixtures_know_the_link(void **state) {
       rates[s] = 1e9 / rows[i].copy;
     }
     const bl_costs_t costs = {.every = {1e-3, 1e-3, 1e-3, 1e-3}};
+    const bl_balance_cap_t lenders = {.hosts = 1, .host_slots = 9999, .host_only = true};
     const bl_automatic_request_t request = {.schedule = order,
                                             .costs = &costs,
                                             .block_bytes = bytes,
                                             .path_rates = rates,
-                                            .hosts = 1,
-                                            .host_slots = 9999,
-                                            .host_only = true,
+                                            .lenders = &lenders,
                                             .budget = rows[i].budget};
     bl_automatic_t found;
     assert_int_equal(bl_automatic_decide(&request, &found, &err), BL_OK);

@@ -101,7 +101,8 @@ static void the_faster_order_is_taken(void **state) {
     bl_balance_result_t result, other;
     bool takes_hosted;
     bl_error_t err;
-    assert_int_equal(bl_host_order_balance(plain, hosted, &costs, &cap, &result, &takes_hosted, &err), BL_OK);
+    assert_int_equal(
+        bl_host_order_balance(BL_POLICY_OFFLOAD, plain, hosted, &costs, &cap, &result, &takes_hosted, &err), BL_OK);
     const double taken = end_of(result.schedule, &costs);
     if (takes_hosted != rows[i].takes_hosted || taken > end_of(plain, &costs)) {
       fail_msg("row %zu: %s, ends at %g", i, takes_hosted ? "made for the host" : "for none", taken);
@@ -113,10 +114,12 @@ static void the_faster_order_is_taken(void **state) {
       assert_int_equal(rows[i].host_slots, 1);
     }
     bl_balance_result_cleanup(&result);
-    assert_int_equal(bl_host_order_balance(plain, plain, &costs, &cap, &result, &takes_hosted, &err), BL_OK);
+    assert_int_equal(bl_host_order_balance(BL_POLICY_OFFLOAD, plain, plain, &costs, &cap, &result, &takes_hosted, &err),
+                     BL_OK);
     assert_false(takes_hosted);
     bl_balance_result_cleanup(&result);
-    assert_int_equal(bl_host_order_balance(plain, NULL, &costs, &cap, &result, &takes_hosted, &err), BL_OK);
+    assert_int_equal(bl_host_order_balance(BL_POLICY_OFFLOAD, plain, NULL, &costs, &cap, &result, &takes_hosted, &err),
+                     BL_OK);
     assert_false(takes_hosted);
     bl_balance_result_cleanup(&result);
   }
@@ -125,7 +128,9 @@ static void the_faster_order_is_taken(void **state) {
   bool takes_hosted;
   bl_error_t err;
   const bl_costs_t costs = BL_COSTS_UNIT;
-  assert_int_equal(bl_host_order_balance(plain, hosted, &costs, &least, &result, &takes_hosted, &err), BL_EXHAUSTED);
+  assert_int_equal(
+      bl_host_order_balance(BL_POLICY_OFFLOAD, plain, hosted, &costs, &least, &result, &takes_hosted, &err),
+      BL_EXHAUSTED);
   assert_non_null(strstr(err.text, "the smallest that works is"));
   bl_schedule_destroy(plain);
   bl_schedule_destroy(hosted);

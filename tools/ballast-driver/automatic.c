@@ -153,6 +153,7 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
   }
   if (status == BL_OK) {
     bl_costs_t costs = {.chunks = chunks, .boundary = profile->boundary};
+    const bl_balance_cap_t lenders = bl_policy_lenders(policy, BL_POLICY_AUTO, 0, training);
     bl_automatic_option_t in_force = option_of(policy);
     bl_automatic_request_t request = {.schedule = bl_training_order(training, false),
                                       .pooled = bl_training_order(training, true),
@@ -161,17 +162,12 @@ static bl_status_t weigh(bl_driver_t *driver, const bl_policy_t *policy, const b
                                       .block_bytes = bytes,
                                       .path_rates = bl_measurements_tier(&self->measurements, BL_MEASUREMENTS_PEERS),
                                       .host_rates = bl_measurements_tier(&self->measurements, BL_MEASUREMENTS_HOST),
-                                      .hosts = training->hosts.count,
-                                      .host_of = training->hosts.of,
-                                      .host_slots = training->hosts.slots,
-                                      .host_only = bl_training_host_only(training),
                                       .overhead = profile->overhead,
                                       .cores = shared_cores(driver),
                                       .evict_calls = calls,
                                       .handover = profile->handover,
                                       .budget = bl_policy_limit(policy, training),
-                                      .lenders = policy->devices,
-                                      .copies = training->copies,
+                                      .lenders = &lenders,
                                       .in_force = &in_force,
                                       .measured = profile->step,
                                       .measurements = &self->measurements};

@@ -281,8 +281,8 @@ static bl_status_t park(bl__evaluation_t *eval) {
   bool takes_hosted;
   lend_host(eval, &cap);
   bl_balance_result_cleanup(&eval->balanced);
-  bl_status_t status =
-      bl_host_order_balance(eval->schedule, eval->hosted, &costs, &cap, &eval->balanced, &takes_hosted, NULL);
+  bl_status_t status = bl_host_order_balance(eval->c->policy, eval->schedule, eval->hosted, &costs, &cap,
+                                             &eval->balanced, &takes_hosted, NULL);
   if (status == BL_OK && eval->hosted != NULL) {
     status = bl__evaluation_count(eval, takes_hosted ? eval->hosted : eval->schedule);
   }
