@@ -5,7 +5,6 @@
 #include "base/minmax.h"
 #include "job/checkpoint_image.h"
 #include "lease/granule.h"
-#include "model/fold.h"
 #include "model/memory.h"
 #include "schedule/ir/stage_plan.h"
 
@@ -45,30 +44,26 @@ static bl_operation_memory_t operations_of(const bl_training_t *training, const 
 static bl_status_t count_spans(const bl_training_t *training, const bl_job_t *job, const bl_chunk_span_t *spans,
                                uint32_t count, bl_stage_pieces_t pieces, stage_bytes_t *most) {
   const bl_grid_t *grid = &training->grid;
-  bl_layout_options_t options = training->layout;
   const bl_operation_memory_t operations = operations_of(training, job);
-  options.logits = operations.logits;
   for (uint32_t replica = 0; replica < grid->data; replica++) {
     const bl_stage_memory_request_t request = {.model = &training->model,
                                                .spans = spans,
                                                .span_count = count,
-                                               .options = options,
-                                               .operations = operations,
+                                               .options = training->layout,
+                                               .operations = &operations,
                                                .micro_batches = training->schedule->micro_batches,
                                                .asynchronous = job->pipeline.device == BL_JOB_DEVICE_CUDA,
                                                .post_validation = job->train.post_validation,
                                                .optimizer_on_host =
                                                    job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
-                                               .replicas = grid->data,
-                                               .replica = replica,
-                                               .pipes = grid->pipes,
-                                               .fold_levels = bl_fold_levels(bl_grid_copy_parts(grid))};
+                                               .copies = bl_grid_copies(grid),
+                                               .replica = replica};
     bl_stage_memory_t memory;
     uint64_t image = 0;
     bl_status_t status = bl_stage_memory(&request, &memory);
     if (status == BL_OK) {
-      status = bl_checkpoint_image_bytes(&training->model, spans, count, training->layout.layer_parts,
-                                         bl_grid_copies(grid), replica, &image);
+      status = bl_checkpoint_image_bytes(&training->model, spans, count, training->layout.layer_parts, request.copies,
+                                         replica, &image);
     }
     if (status != BL_OK) {
       return status;

@@ -4,6 +4,7 @@
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "model/exchange_buffers.h"
+#include "model/fold.h"
 #include "model/resident.h"
 #include "model/shard.h"
 #include "model/workspace.h"
@@ -124,14 +125,8 @@ bl_operation_memory_t bl_operation_memory_of_cpu(const bl_model_t *model, bl_lay
   return memory;
 }
 
-static bl_copies_t copies_of(const bl_stage_memory_request_t *request) {
-  bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
-  copies.parts = bl_copies_count(copies) << request->fold_levels;
-  return copies;
-}
-
 static bool shares_masters(const bl_stage_memory_request_t *request) {
-  return bl_resident_shares_masters(request->options.dtype, copies_of(request), request->optimizer_on_host);
+  return bl_resident_shares_masters(request->options.dtype, request->copies, request->optimizer_on_host);
 }
 
 // What one copy of a chunk holds, and what it updates.
@@ -146,18 +141,19 @@ typedef struct share {
 static void add_chunk(const bl_stage_memory_request_t *request, bl_chunk_span_t span, const bl_chunk_memory_t *chunk,
                       share_t share, bl_stage_memory_t *sum) {
   const bool away = request->optimizer_on_host;
+  const bl_copies_t copies = request->copies;
   const uint64_t shared_out = shares_masters(request) ? chunk->weight_bytes - share.resident_bytes : 0;
   const uint64_t masters = away ? lines(chunk->weight_bytes) : lines(share.master_bytes),
                  updated = (away ? 0 : lines(share.resident_bytes)) + masters + 2 * share.moment_bytes;
-  const uint64_t packed = span.layer_count * request->operations.packed_layer_bytes +
-                          (span.head ? request->operations.packed_head_bytes : 0);
+  const uint64_t packed = span.layer_count * request->operations->packed_layer_bytes +
+                          (span.head ? request->operations->packed_head_bytes : 0);
   sum->weight_bytes += lines(share.resident_bytes) + lines(packed);
   sum->gradient_bytes += lines(chunk->gradient_bytes);
   sum->optimizer_bytes += away ? 0 : masters + 2 * share.moment_bytes;
-  sum->even_bytes += away ? 0 : (2 * chunk->weight_bytes + shared_out) / bl_copies_count(copies_of(request));
+  sum->even_bytes += away ? 0 : (2 * chunk->weight_bytes + shared_out) / bl_copies_count(copies);
   sum->host_bytes += away ? lines(chunk->weight_bytes) + masters + 2 * share.moment_bytes : 0;
   sum->shadow_bytes += request->post_validation ? updated : 0;
-  sum->fold_bytes += request->fold_levels * lines(chunk->gradient_bytes);
+  sum->fold_bytes += bl_fold_levels(bl_copies_parts(copies) / bl_copies_count(copies)) * lines(chunk->gradient_bytes);
   sum->chunk_bytes = bl_max_u64(sum->chunk_bytes, lines(chunk->workspace_bytes));
   sum->slot_bytes = bl_max_u64(sum->slot_bytes, lines(chunk->slot_bytes));
   sum->evict_bytes = bl_max_u64(sum->evict_bytes, chunk->evict_bytes);
@@ -232,7 +228,7 @@ static bl_status_t measure_share(const bl_stage_memory_request_t *request, bl_ch
 
 static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint64_t *squares, bl_stage_memory_t *sum) {
   const bl_model_t *model = request->model;
-  const bl_copies_t copies = copies_of(request);
+  const bl_copies_t copies = request->copies;
   bl_ownership_t ownership = {.copies = copies};
   bl_status_t status = BL_OK;
   for (uint32_t i = 0; i < request->span_count && status == BL_OK; i++) {
@@ -253,8 +249,15 @@ static bl_status_t add_chunks(const bl_stage_memory_request_t *request, uint64_t
   return status;
 }
 
-bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_memory_t *memory) {
+bl_status_t bl_stage_memory(const bl_stage_memory_request_t *asked, bl_stage_memory_t *memory) {
+  static const bl_operation_memory_t unknown = {0};
+  bl_stage_memory_request_t full = *asked, *const request = &full;
   const bl_model_t *model = request->model;
+  if (asked->operations != NULL) {
+    full.options.logits = asked->operations->logits;
+  } else {
+    full.operations = &unknown;
+  }
   bl_stage_memory_t sum = {0};
   uint64_t squares = 0;
   bool head = false, exchanges = false; // exchanges the gradient of a tied embedding with another chunk
@@ -271,7 +274,7 @@ bl_status_t bl_stage_memory(const bl_stage_memory_request_t *request, bl_stage_m
   sum.window_bytes = bl_layer_parts_ranks(request->options.layer_parts) > 1
                          ? bl_exchange_buffers_plan(model, request->options, head).bytes
                          : 0;
-  sum.operation_bytes = head ? request->operations.head_workspace_bytes : request->operations.layer_workspace_bytes;
+  sum.operation_bytes = head ? request->operations->head_workspace_bytes : request->operations->layer_workspace_bytes;
   lay_out_data(request, squares, &sum);
   *memory = sum;
   return BL_OK;

@@ -13,6 +13,7 @@
 #define BALLAST_MODEL_MEMORY_H
 
 #include "model/chunk_span.h"
+#include "model/grid.h"
 #include "model/layout.h"
 #include "model/model.h"
 
@@ -59,15 +60,13 @@ typedef struct bl_stage_memory_request {
   const bl_chunk_span_t *spans; // [span_count] the chunks of the stage
   uint32_t span_count;
   bl_layout_options_t options;
-  bl_operation_memory_t operations;
-  uint32_t micro_batches; // of a step
+  const bl_operation_memory_t *operations; // for these options, whose logits it sets; NULL: unknown, and left out
+  uint32_t micro_batches;                  // per step and replica
   bool asynchronous;      // the device runs operations after the CPU has gone on (pipeline.device: cuda)
   bool post_validation;   // train.post_validation: a second copy of weights and moments
   bool optimizer_on_host; // train.optimizer_memory: host
-  uint32_t replicas;      // parallel.data; 0: one
+  bl_copies_t copies;     // of every chunk. With two pipes spans[0] belongs to pipe 0 and spans[1] to pipe 1
   uint32_t replica;       // which of the replicas this is
-  uint32_t pipes;         // of the schedule; 0: one. With two, spans[0] belongs to pipe 0 and spans[1] to pipe 1
-  uint32_t fold_levels;   // number of gradient sums that wait to be added to (model/fold.h)
 } bl_stage_memory_request_t;
 
 typedef struct bl_stage_memory {

@@ -16,6 +16,7 @@ _Static_assert(sizeof(bl_chunk_loss_t) == BL_STAGE_LOSS_BYTES, "what is planned 
 // The memory needs of this stage's operations, as its back end has planned them.
 static bl_operation_memory_t operations_of(const bl_engine_t *engine) {
   bl_operation_memory_t operations = {
+      .logits = engine->ops->logits,
       .held_bytes = engine->ops->held_bytes == NULL ? 0 : engine->ops->held_bytes(engine->compute)};
   operations.layer_workspace_bytes = operations.head_workspace_bytes = engine->ops->workspace_bytes(engine->compute);
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
@@ -35,19 +36,16 @@ static bl_status_t plan_memory(bl_engine_t *engine, bl_stage_memory_t *memory, b
   for (uint32_t i = 0; i < engine->chunk_count; i++) {
     spans[i] = training->partition.spans[engine->chunks[i].virtual_stage];
   }
-  bl_layout_options_t options = training->layout;
-  options.logits = engine->ops->logits;
+  const bl_operation_memory_t operations = operations_of(engine);
   const bl_stage_memory_request_t request = {.model = &training->model,
                                              .spans = spans,
                                              .span_count = engine->chunk_count,
-                                             .options = options,
-                                             .operations = operations_of(engine),
+                                             .options = training->layout,
+                                             .operations = &operations,
                                              .micro_batches = training->schedule->micro_batches,
                                              .asynchronous = engine->stream != NULL,
-                                             .replicas = training->grid.data,
+                                             .copies = bl_grid_copies(&training->grid),
                                              .replica = engine->coords.data,
-                                             .pipes = training->schedule->pipes,
-                                             .fold_levels = bl_engine_fold_levels(engine),
                                              .optimizer_on_host = engine->host != NULL,
                                              .post_validation = engine->job.train.post_validation};
   bl_status_t status = bl_stage_memory(&request, memory);

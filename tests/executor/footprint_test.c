@@ -96,19 +96,17 @@ static void expect_room_in_a_pod(const setting_t *setting, const bl_engine_t *en
 static void compare(const setting_t *setting, const bl_engine_t *engine) {
   const bl_training_t *training = &engine->training;
   bl_chunk_span_t spans[16];
-  bl_footprint_request_t request = {.model = &training->model,
-                                    .spans = spans,
+  bl_footprint_request_t request = {.stage = {.model = &training->model,
+                                              .spans = spans,
+                                              .options = training->layout,
+                                              .micro_batches = training->schedule->micro_batches,
+                                              .asynchronous = setting->late,
+                                              .post_validation = setting->ahead,
+                                              .copies = bl_grid_copies(&training->grid)},
                                     .slots = engine->slots.count,
                                     .edges = engine->edge_count,
                                     .pages = engine->page_count,
                                     .page_gradients = engine->page_gradient_count,
-                                    .options = training->layout,
-                                    .asynchronous = setting->late,
-                                    .post_validation = setting->ahead,
-                                    .micro_batches = training->schedule->micro_batches,
-                                    .replicas = setting->data,
-                                    .pipes = training->schedule->pipes,
-                                    .fold_levels = bl_engine_fold_levels(engine),
                                     .image = setting->saves ? bl_checkpoint_image_bytes : NULL};
   bl_operation_memory_t operations;
   bl_error_t err;
@@ -116,10 +114,10 @@ static void compare(const setting_t *setting, const bl_engine_t *engine) {
                             training->layout, &operations, &err) != BL_OK) {
     fail_msg("%s", err.text);
   }
-  request.operations = &operations;
+  request.stage.operations = &operations;
   for (uint32_t v = 0; v < training->schedule->virtual_stages; v++) {
     if (training->schedule->stage_of[v] == engine->coords.stage) {
-      spans[request.span_count++] = training->partition.spans[v];
+      spans[request.stage.span_count++] = training->partition.spans[v];
     }
   }
   bl_footprint_t planned;

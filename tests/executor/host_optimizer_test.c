@@ -150,16 +150,18 @@ static void planned_bytes_are_held(void **state) {
       fail_msg("%s", err.text);
     }
     const bl_chunk_sizes_t sizes = bl_chunk_sizes(engine->chunks[0].chunk);
-    const bl_stage_memory_request_t request = {
-        .model = &engine->training.model,
-        .spans = &engine->training.partition.spans[engine->chunks[0].virtual_stage],
-        .span_count = 1,
-        .options = engine->training.layout,
-        .operations = {.packed_layer_bytes = sizes.packed_layer_bytes, .packed_head_bytes = sizes.packed_head_bytes},
-        .micro_batches = 4,
-        .asynchronous = true,
-        .optimizer_on_host = true,
-        .post_validation = ahead};
+    const bl_operation_memory_t operations = {.packed_layer_bytes = sizes.packed_layer_bytes,
+                                              .packed_head_bytes = sizes.packed_head_bytes};
+    const bl_stage_memory_request_t request = {.model = &engine->training.model,
+                                               .spans =
+                                                   &engine->training.partition.spans[engine->chunks[0].virtual_stage],
+                                               .span_count = 1,
+                                               .options = engine->training.layout,
+                                               .operations = &operations,
+                                               .micro_batches = 4,
+                                               .asynchronous = true,
+                                               .optimizer_on_host = true,
+                                               .post_validation = ahead};
     bl_stage_memory_t memory;
     assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);
     planned(memory.weight_bytes, bl_memory_usage(&engine->account, BL_MEMORY_WEIGHTS).current_bytes);

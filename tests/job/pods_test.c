@@ -6,7 +6,6 @@
 #include "job/checkpoint_image.h"
 #include "job/job_text.h"
 #include "lease/granule.h"
-#include "model/fold.h"
 #include "model/memory.h"
 #include "plan/evaluate/demand.h"
 
@@ -52,22 +51,21 @@ static void replicas_have_their_pods_after_each_other(void **state) {
 
 // What `ballastctl simulate` counts for the fullest stage, on the device and on the host.
 static uint64_t simulated(const bl_training_t *training, const bl_balance_plan_t *plan, const bl_job_t *job) {
-  bl_layout_options_t options = training->layout;
   const bool cuda = job->pipeline.device == BL_JOB_DEVICE_CUDA;
   const bl_operation_memory_t operations =
-      cuda ? bl_operation_memory_of_gpu(&training->model, options.layer_parts, options.dtype)
-           : bl_operation_memory_of_cpu(&training->model, options, (uint32_t)job->pipeline.threads);
-  const bl_demand_request_t request = {.schedule = plan->schedule,
-                                       .model = &training->model,
-                                       .spans = training->partition.spans,
-                                       .options = options,
-                                       .operations = &operations,
-                                       .post_validation = job->train.post_validation,
-                                       .optimizer_on_host = job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
-                                       .asynchronous = job->pipeline.device == BL_JOB_DEVICE_CUDA,
-                                       .replicas = training->grid.data,
-                                       .fold_levels = bl_fold_levels(bl_grid_copy_parts(&training->grid)),
-                                       .image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
+      cuda ? bl_operation_memory_of_gpu(&training->model, training->layout.layer_parts, training->layout.dtype)
+           : bl_operation_memory_of_cpu(&training->model, training->layout, (uint32_t)job->pipeline.threads);
+  const bl_demand_request_t request = {
+      .schedule = plan->schedule,
+      .spans = training->partition.spans,
+      .stage = {.model = &training->model,
+                .options = training->layout,
+                .operations = &operations,
+                .asynchronous = cuda,
+                .post_validation = job->train.post_validation,
+                .optimizer_on_host = job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+                .copies = bl_grid_copies(&training->grid)},
+      .image = job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
   bl_footprint_t stages[8];
   bl_error_t err;
   double most = 0;

@@ -81,9 +81,8 @@ static load_t load_of(const stage_t *stage, uint32_t replica) {
                                                          .backward = BL_BACKWARD_FUSED,
                                                          .layer_parts = stage->layer_parts},
                                              .micro_batches = 4,
-                                             .replicas = stage->copies.replicas,
-                                             .replica = replica,
-                                             .fold_levels = 2};
+                                             .copies = stage->copies,
+                                             .replica = replica};
   bl_stage_memory_t memory;
   assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);
   assert_int_equal(memory.optimizer_bytes, 2 * load.moment_bytes);
@@ -288,7 +287,7 @@ static void both_ends_of_two_pipes_agree(void **state) {
         .span_count = 2,
         .options = {.micro_batch = 1, .attention = BL_ATTENTION_FLASH, .backward = BL_BACKWARD_FUSED},
         .micro_batches = 4,
-        .pipes = 2};
+        .copies = ends[end].copies};
     bl_stage_memory_t memory;
     assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);
     planned[end] = memory.optimizer_bytes;
@@ -351,9 +350,8 @@ static void masters_in_bf16_are_shared_out(void **state) {
                                                              .dtype = BL_DTYPE_BF16},
                                                  .micro_batches = 4,
                                                  .post_validation = true,
-                                                 .replicas = replicas,
-                                                 .replica = r,
-                                                 .fold_levels = 2};
+                                                 .copies = ownership.copies,
+                                                 .replica = r};
       bl_stage_memory_t memory;
       assert_int_equal(bl_stage_memory(&request, &memory), BL_OK);
       const uint64_t moments = bl_shard_moments(&ownership, places, count, r, NULL);

@@ -118,7 +118,7 @@ static void the_executor_gets_what_the_layout_says(void **state) {
   bl_chunk_span_t spans[] = {{.layer_count = 1, .embedding = true}, {.first_layer = 3, .layer_count = 1, .head = true}};
   bl_layout_options_t options = {.micro_batch = 2, .lean = true, .backward = BL_BACKWARD_FUSED};
   bl_footprint_request_t request = {
-      .model = &model, .spans = spans, .span_count = 2, .slots = 3, .edges = 5, .options = options};
+      .stage = {.model = &model, .spans = spans, .span_count = 2, .options = options}, .slots = 3, .edges = 5};
   bl_footprint_t footprint;
   bl_chunk_memory_t first, last;
   assert_int_equal(bl_footprint_of_executor(&request, &footprint), BL_OK);

@@ -82,16 +82,13 @@ static void footprints_leave_the_device(void **state) {
   (void)state;
   const bl_model_t model = gpt(4, 256, 4);
   const bl_chunk_span_t span = {.layer_count = 2, .embedding = true};
-  bl_footprint_request_t request = {.model = &model,
-                                    .spans = &span,
-                                    .span_count = 1,
-                                    .slots = 1,
-                                    .edges = 2,
-                                    .options = {.micro_batch = 1},
-                                    .micro_batches = 4};
+  bl_footprint_request_t request = {
+      .stage = {.model = &model, .spans = &span, .span_count = 1, .options = {.micro_batch = 1}, .micro_batches = 4},
+      .slots = 1,
+      .edges = 2};
   bl_footprint_t device, host;
   assert_int_equal(bl_footprint_of_executor(&request, &device), BL_OK);
-  request.optimizer_on_host = true;
+  request.stage.optimizer_on_host = true;
   assert_int_equal(bl_footprint_of_executor(&request, &host), BL_OK);
   near_to(bl_footprint_total(&device) - bl_footprint_total(&host), device.optimizer);
   near_to(host.host, 2 * device.optimizer); // masters and gradients that have come beside two moments

@@ -200,7 +200,7 @@ static void check_best(const bl_plan_request_t *request, const bl_plan_candidate
   fill_spans(best, spans);
   assert_int_equal(best->operations->slices, best->slices);
   const bl_demand_request_t demand = {
-      .schedule = best->operations, .model = request->model, .spans = spans, .options = options_of(best)};
+      .schedule = best->operations, .spans = spans, .stage = {.model = request->model, .options = options_of(best)}};
   assert_int_equal(bl_demand_of_schedule(&demand, stages, &err), BL_OK);
   double most = 0;
   for (uint32_t s = 0; s < best->stages; s++) {
@@ -489,14 +489,14 @@ static void devices_of_a_cluster_hold_pages(void **state) {
   const bl_chunk_span_t span = {.first_layer = 4, .layer_count = 2};
   const bl_parallel_t parallel = {.tensor = 4, .data = 1, .sequence = true};
   const bl_hardware_t *a100 = bl_hardware_find("a100-80g");
-  bl_footprint_request_t request = {.model = &model,
-                                    .spans = &span,
-                                    .span_count = 1,
+  bl_footprint_request_t request = {.stage = {.model = &model,
+                                              .spans = &span,
+                                              .span_count = 1,
+                                              .options = {.micro_batch = 2, .attention = BL_ATTENTION_FLASH}},
                                     .slots = 3,
-                                    .edges = 2,
-                                    .options = {.micro_batch = 2, .attention = BL_ATTENTION_FLASH}};
+                                    .edges = 2};
   const bl_footprint_t uncut = bl_footprint_of_cluster(&request, a100, parallel);
-  request.options.slices = 4;
+  request.stage.options.slices = 4;
   request.pages = 7;
   request.page_gradients = 3;
   const bl_footprint_t cut = bl_footprint_of_cluster(&request, a100, parallel);

@@ -285,21 +285,21 @@ bl_status_t bl__evaluation_footprint(const bl__evaluation_t *eval, uint32_t stag
       spans[count++] = eval->spans[v];
     }
   }
-  bl_footprint_request_t request = {.model = eval->request->model,
-                                    .spans = spans,
-                                    .span_count = count,
+  bl_footprint_request_t request = {.stage = {.model = eval->request->model,
+                                              .spans = spans,
+                                              .span_count = count,
+                                              .options = eval->options,
+                                              .micro_batches = eval->c->micro_batches,
+                                              .asynchronous = eval->request->asynchronous,
+                                              .post_validation = eval->request->post_validation,
+                                              .optimizer_on_host = eval->request->optimizer_on_host},
                                     .slots = slots,
                                     .edges = eval->edges[stage],
                                     .pages = eval->pages[stage],
                                     .page_gradients = eval->page_gradients[stage],
-                                    .options = eval->options,
-                                    .post_validation = eval->request->post_validation,
-                                    .optimizer_on_host = eval->request->optimizer_on_host,
-                                    .asynchronous = eval->request->asynchronous,
-                                    .micro_batches = eval->c->micro_batches,
                                     .image = eval->request->image};
   if (!bl__evaluation_on_cluster(eval)) {
-    request.operations = find_operations(eval);
+    request.stage.operations = find_operations(eval);
     return bl_footprint_of_executor(&request, footprint);
   }
   *footprint = bl_footprint_of_cluster(&request, eval->request->hardware, eval->c->parallel);

@@ -13,25 +13,19 @@ typedef struct counts {
 
 static bl_status_t fill_stage(const bl_demand_request_t *r, uint32_t stage, counts_t counts, bl_chunk_span_t *spans,
                               bl_footprint_t *footprint, bl_error_t *err) {
-  bl_footprint_request_t one = {.model = r->model,
-                                .spans = spans,
+  bl_footprint_request_t one = {.stage = r->stage,
                                 .slots = counts.slots,
                                 .edges = counts.edges,
                                 .pages = counts.pages,
                                 .page_gradients = counts.page_gradients,
-                                .options = r->options,
-                                .post_validation = r->post_validation,
-                                .optimizer_on_host = r->optimizer_on_host,
-                                .asynchronous = r->asynchronous,
-                                .micro_batches = r->schedule->micro_batches,
-                                .replicas = r->replicas,
-                                .pipes = r->schedule->pipes,
-                                .fold_levels = r->fold_levels,
-                                .operations = r->operations,
                                 .image = r->image};
+  one.stage.spans = spans;
+  one.stage.span_count = 0;
+  one.stage.micro_batches = r->schedule->micro_batches;
+  one.stage.copies.pipes = r->schedule->pipes;
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     if (r->schedule->stage_of[v] == stage) {
-      spans[one.span_count++] = r->spans[v];
+      spans[one.stage.span_count++] = r->spans[v];
     }
   }
   return bl_footprint_of_executor(&one, footprint) == BL_OK

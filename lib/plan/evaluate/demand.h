@@ -16,15 +16,9 @@
 
 typedef struct bl_demand_request {
   const bl_schedule_t *schedule;
-  const bl_model_t *model;
-  const bl_chunk_span_t *spans; // [virtual stages]
-  bl_layout_options_t options;
-  bool post_validation;                    // train.post_validation
-  bool optimizer_on_host;                  // train.optimizer_memory: host
-  bool asynchronous;                       // as in bl_footprint_request_t
-  uint32_t replicas, fold_levels;          // as in bl_footprint_request_t
-  const bl_operation_memory_t *operations; // as in bl_footprint_request_t
-  bl_footprint_image_fn image;
+  const bl_chunk_span_t *spans;    // [virtual stages]
+  bl_stage_memory_request_t stage; // any of them: spans, micro_batches and pipes are those of the schedule
+  bl_footprint_image_fn image;     // as in bl_footprint_request_t
 } bl_demand_request_t;
 
 // Sets `stages` [schedule->stages]. BL_INVALID: a block that is larger than any memory, or a schedule that cannot run.

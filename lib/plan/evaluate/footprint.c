@@ -47,29 +47,13 @@ double bl_footprint_parameters(const bl_model_t *m, bl_chunk_span_t span) {
 
 // Measures one replica.
 static bl_status_t measure(const bl_footprint_request_t *request, uint32_t replica, bl_footprint_t *footprint) {
-  bl_copies_t copies = {.replicas = request->replicas, .pipes = request->pipes};
-  copies.parts = bl_copies_count(copies) << request->fold_levels;
-  bl_stage_memory_request_t stage = {.model = request->model,
-                                     .spans = request->spans,
-                                     .span_count = request->span_count,
-                                     .options = request->options,
-                                     .micro_batches = request->micro_batches,
-                                     .asynchronous = request->asynchronous,
-                                     .post_validation = request->post_validation,
-                                     .optimizer_on_host = request->optimizer_on_host,
-                                     .replicas = request->replicas,
-                                     .replica = replica,
-                                     .pipes = request->pipes,
-                                     .fold_levels = request->fold_levels};
-  if (request->operations != NULL) {
-    stage.operations = *request->operations;
-    stage.options.logits = request->operations->logits;
-  }
+  bl_stage_memory_request_t stage = request->stage;
+  stage.replica = replica;
   bl_stage_memory_t memory;
   bl_status_t status = bl_stage_memory(&stage, &memory);
   uint64_t image = 0;
   if (status == BL_OK && request->image != NULL) {
-    status = request->image(request->model, request->spans, request->span_count, request->options.layer_parts, copies,
+    status = request->image(stage.model, stage.spans, stage.span_count, stage.options.layer_parts, stage.copies,
                             replica, &image);
   }
   if (status != BL_OK) {
@@ -84,12 +68,12 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
       .edges = (double)memory.edge_bytes * request->edges,
       .kv_cache =
           (double)memory.page_bytes * request->pages + (double)memory.page_gradient_bytes * request->page_gradients,
-      .workspace =
-          (double)(memory.window_bytes + memory.chunk_bytes + memory.operation_bytes + stage.operations.held_bytes),
+      .workspace = (double)(memory.window_bytes + memory.chunk_bytes + memory.operation_bytes +
+                            (stage.operations != NULL ? stage.operations->held_bytes : 0)),
       .data = (double)memory.data_bytes,
       .checkpoint = (double)image,
-      .shadow = request->optimizer_on_host ? 0 : (double)memory.shadow_bytes,
-      .host = (double)(memory.host_bytes + (request->optimizer_on_host ? memory.shadow_bytes : 0)),
+      .shadow = stage.optimizer_on_host ? 0 : (double)memory.shadow_bytes,
+      .host = (double)(memory.host_bytes + (stage.optimizer_on_host ? memory.shadow_bytes : 0)),
       .slot_bytes = (double)memory.slot_bytes,
       .evict_bytes = (double)memory.evict_bytes};
   return BL_OK;
@@ -97,7 +81,7 @@ static bl_status_t measure(const bl_footprint_request_t *request, uint32_t repli
 
 bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint) {
   bl_footprint_t most = {0};
-  for (uint32_t replica = 0; replica == 0 || replica < request->replicas; replica++) {
+  for (uint32_t replica = 0; replica == 0 || replica < request->stage.copies.replicas; replica++) {
     bl_footprint_t one;
     bl_status_t status = measure(request, replica, &one);
     if (status != BL_OK) {
@@ -111,22 +95,23 @@ bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_f
 
 bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, const bl_hardware_t *hardware,
                                        bl_parallel_t parallel) {
-  const bl_model_t *model = request->model;
-  const double rows = (double)bl_layout_rows(model, request->options), t = parallel.tensor;
+  const bl_stage_memory_request_t *stage = &request->stage;
+  const bl_model_t *model = stage->model;
+  const double rows = (double)bl_layout_rows(model, stage->options), t = parallel.tensor;
   double parameters = 0, extra = 0, most_layers = 0;
   bl_footprint_t sum = {0};
-  for (uint32_t i = 0; i < request->span_count; i++) {
-    bl_chunk_span_t span = request->spans[i];
+  for (uint32_t i = 0; i < stage->span_count; i++) {
+    bl_chunk_span_t span = stage->spans[i];
     parameters += bl_footprint_parameters(model, span) / t;
-    double layer = bl_footprint_layer_bytes(model, request->options, parallel), block = layer * span.layer_count;
+    double layer = bl_footprint_layer_bytes(model, stage->options, parallel), block = layer * span.layer_count;
     if (span.embedding && model->family == BL_FAMILY_GPT2) {
       block += rows * model->hidden / t; // mask of the embedding's dropout
     }
     if (span.head) { // input of the final norm and of the head, logits in fp32, for one micro-batch
       extra = 4 * rows * model->hidden / t * (1 + (double)model->vocab / model->hidden);
     }
-    if (request->options.recompute == BL_RECOMPUTE_FULL) { // one layer at a time is recomputed
-      bl_layout_options_t kept = request->options;
+    if (stage->options.recompute == BL_RECOMPUTE_FULL) { // one layer at a time is recomputed
+      bl_layout_options_t kept = stage->options;
       kept.recompute = BL_RECOMPUTE_NONE;
       sum.workspace = fmax(sum.workspace, bl_footprint_layer_bytes(model, kept, parallel));
     }
@@ -137,10 +122,10 @@ bl_footprint_t bl_footprint_of_cluster(const bl_footprint_request_t *request, co
   sum.weights = parameters * weight_bytes;
   sum.gradients = parameters * gradient_bytes;
   sum.optimizer = parameters * hardware->moment_bytes / (parallel.shard ? parallel.data : 1);
-  sum.shadow = request->post_validation ? sum.optimizer : 0; // the optimizer's state includes the master copy
-  if (request->optimizer_on_host) { // in fp32: master copy, two moments, and the gradients that have arrived
+  sum.shadow = stage->post_validation ? sum.optimizer : 0; // the optimizer's state includes the master copy
+  if (stage->optimizer_on_host) { // in fp32: master copy, two moments, and the gradients that have arrived
     const double updated = parameters / (parallel.shard ? parallel.data : 1);
-    sum.host = updated * 4 * sizeof(float) + (request->post_validation ? updated * 3 * sizeof(float) : 0);
+    sum.host = updated * 4 * sizeof(float) + (stage->post_validation ? updated * 3 * sizeof(float) : 0);
     sum.optimizer = sum.shadow = 0;
   }
   sum.activations = sum.slot_bytes * request->slots;

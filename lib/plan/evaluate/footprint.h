@@ -18,7 +18,6 @@
 #ifndef BALLAST_PLAN_FOOTPRINT_H
 #define BALLAST_PLAN_FOOTPRINT_H
 
-#include "model/grid.h"
 #include "model/memory.h"
 #include "plan/evaluate/hardware.h"
 
@@ -52,27 +51,16 @@ typedef bl_status_t (*bl_footprint_image_fn)(const bl_model_t *model, const bl_c
                                              bl_layer_parts_t layer_parts, bl_copies_t copies, uint32_t replica,
                                              uint64_t *bytes);
 
+// A cluster's count needs of the stage its model, spans, options and what train.* says.
 typedef struct bl_footprint_request {
-  const bl_model_t *model;
-  const bl_chunk_span_t *spans; // [span_count] chunks of the stage
-  uint32_t span_count;
-  uint32_t slots;                 // own and lent blocks on the device
-  uint32_t edges;                 // boundary buffers
-  uint32_t pages, page_gradients; // of the KV cache
-  bl_layout_options_t options;
-  bool post_validation;   // train.post_validation: a second copy of weights and optimizer
-  bool optimizer_on_host; // train.optimizer_memory: host
-  // For our executor only
-  bool asynchronous;                       // as in bl_stage_memory_request_t
-  uint32_t micro_batches;                  // per step and replica
-  uint32_t replicas;                       // parallel.data; 0: one. The replica that needs the most memory is counted
-  uint32_t pipes;                          // of the schedule, as in bl_stage_memory_request_t
-  uint32_t fold_levels;                    // depth of pending sums of gradients (model/fold.h)
-  const bl_operation_memory_t *operations; // for these options, whose logits it sets; NULL: unknown, and left out
-  bl_footprint_image_fn image;             // for checkpoints; NULL: the job writes none
+  bl_stage_memory_request_t stage; // the replica that needs the most memory is counted, whatever `replica` is
+  uint32_t slots;                  // own and lent blocks on the device
+  uint32_t edges;                  // boundary buffers
+  uint32_t pages, page_gradients;  // of the KV cache
+  bl_footprint_image_fn image;     // for checkpoints, on our executor; NULL: the job writes none
 } bl_footprint_request_t;
 
-// Counts a stage of our executor. With `operations` the sum is to the byte what a stage reports as its memory,
+// Counts a stage of our executor. With stage.operations the sum is to the byte what a stage reports as its memory,
 // including the blocks that it lends. BL_INVALID as bl_layout_init; statuses of `image`.
 BL_MUST_USE bl_status_t bl_footprint_of_executor(const bl_footprint_request_t *request, bl_footprint_t *footprint);
 // Counts one device of a cluster.

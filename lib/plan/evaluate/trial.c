@@ -47,7 +47,8 @@ static bool is_mixed(const bl_trial_request_t *r) {
 static bl_status_t measure_stages(const bl_trial_request_t *r, bl_trial_t *trial, bl_error_t *err) {
   for (uint32_t v = 0; v < r->schedule->virtual_stages; v++) {
     bl_trial_stage_t *stage = &trial->stages[r->schedule->stage_of[v]];
-    bl_footprint_request_t one = {.model = r->model, .spans = &r->spans[v], .span_count = 1, .options = r->options};
+    bl_footprint_request_t one = {
+        .stage = {.model = r->model, .spans = &r->spans[v], .span_count = 1, .options = r->options}};
     bl_footprint_t footprint;
     if (is_mixed(r)) {
       footprint = bl_footprint_of_cluster(&one, r->hardware, r->parallel);

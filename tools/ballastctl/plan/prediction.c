@@ -3,7 +3,6 @@
 
 #include "ballastctl/plan/operations.h"
 #include "job/checkpoint_image.h"
-#include "model/fold.h"
 #include "plan/evaluate/host.h"
 
 #include <stdlib.h>
@@ -34,20 +33,19 @@ void bl_ctl_hardware_place(const bl_hardware_t *hardware, bool cluster, bl_job_t
 }
 
 static bl_status_t count_demand(bl_ctl_prediction_t *made, const bl_ctl_prediction_source_t *source, bl_error_t *err) {
-  const bl_grid_t *grid = &made->training->grid;
-  bl_layout_options_t options = made->training->layout;
+  const bl_training_t *training = made->training;
+  bl_layout_options_t options = training->layout;
   options.logits = bl_job_logits(source->job);
   const bl_demand_request_t request = {
       .schedule = made->plan.schedule,
-      .model = &made->training->model,
-      .spans = made->training->partition.spans,
-      .options = options,
-      .post_validation = source->job->train.post_validation,
-      .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
-      .asynchronous = source->job->pipeline.device == BL_JOB_DEVICE_CUDA,
-      .replicas = grid->data,
-      .fold_levels = bl_fold_levels(bl_grid_copy_parts(grid)),
-      .operations = source->operations,
+      .spans = training->partition.spans,
+      .stage = {.model = &training->model,
+                .options = options,
+                .operations = source->operations,
+                .asynchronous = source->job->pipeline.device == BL_JOB_DEVICE_CUDA,
+                .post_validation = source->job->train.post_validation,
+                .optimizer_on_host = source->job->train.optimizer_memory == BL_JOB_OPTIMIZER_ON_HOST,
+                .copies = bl_grid_copies(&training->grid)},
       .image = source->job->checkpoint.folder != NULL ? bl_checkpoint_image_bytes : NULL};
   made->demand = calloc(made->plan.schedule->stages, sizeof *made->demand);
   return made->demand != NULL ? bl_demand_of_schedule(&request, made->demand, err)
