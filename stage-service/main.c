@@ -180,9 +180,9 @@ static void print_versions(FILE *stream) {
   bl_device_libraries_print(BL_DEVICE_CUDA, stream);
 }
 
-static void stop(void *context, int exit_code) {
+static void stop(void *context) {
   const program_t *self = context;
-  bl_daemon_stop(self->daemon, exit_code);
+  bl_daemon_stop(self->daemon, 0);
 }
 
 static void ready(void *context, bool is_ready) {

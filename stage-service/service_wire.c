@@ -20,7 +20,7 @@ static void handle_stop(bl_rpc_call_t *call, const ProtobufCMessage *input, void
   }
   Ballast__V1__StageStopResponse output = BALLAST__V1__STAGE_STOP_RESPONSE__INIT;
   bl_rpc_call_reply(call, &output.base);
-  self->stop(self->context, request->exit_code);
+  self->stop(self->context);
 }
 
 static const bl_rpc_method_t methods[] = {

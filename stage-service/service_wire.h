@@ -15,7 +15,7 @@
 #include "stage.h"
 
 typedef struct bl_service bl_service_t;
-typedef void (*bl_service_stop_fn)(void *context, int exit_code);
+typedef void (*bl_service_stop_fn)(void *context);
 
 // The service sets `options.observer` itself. `stop` is called when a driver asks the process to end.
 BL_MUST_USE bl_status_t bl_service_create(bl_loop_t *loop, const bl_stage_options_t *options, bl_service_stop_fn stop,

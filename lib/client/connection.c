@@ -230,7 +230,7 @@ static bl_status_t advance(bl_client_t *client, bl_error_t *err) {
     status = connected(client, err);
   }
   if (status == BL_OK && client->link == BL__CONNECTION_SECURING) {
-    status = bl_stream_handshake(&client->stream, 0, err);
+    status = bl_stream_handshake(&client->stream, err);
     if (status == BL_DEADLINE) {
       return status;
     }
@@ -378,7 +378,7 @@ static void be_late(bl_client_t *client) {
                        strerror(ETIMEDOUT));
     break;
   case BL__CONNECTION_SECURING:
-    (void)!bl_stream_handshake(&client->stream, 0, &err);
+    (void)!bl_stream_handshake(&client->stream, &err);
     (void)bl_error_prefix(&err, "%s", client->link_address);
     break;
   case BL__CONNECTION_GREETING:

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "datapath/stream.h"
 
-#include "sys/clock.h"
 #include "tls/session.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -95,21 +93,13 @@ bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls, bool serve
   return status;
 }
 
-bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err) {
-  while (stream->ops == &tls_ops && !bl_tls_session_handshake(stream->state)) {
-    if (errno != EAGAIN) {
-      return bl_stream_failure(stream, errno, err);
-    }
-    uint64_t now_ns = bl_clock_now_ns();
-    if (now_ns >= deadline_ns) {
-      return bl_error_set(err, BL_DEADLINE, "the TLS handshake did not end in time; does the other end speak TLS?");
-    }
-    uint64_t left_ms = (deadline_ns - now_ns) / BL_NS_PER_MS + 1;
-    struct pollfd poll_fd = {.fd = stream->fd,
-                             .events = bl_tls_session_wants_writable(stream->state) ? POLLOUT : POLLIN};
-    (void)poll(&poll_fd, 1, left_ms < 1000 ? (int)left_ms : 1000);
+bl_status_t bl_stream_handshake(bl_stream_t *stream, bl_error_t *err) {
+  if (stream->ops != &tls_ops || bl_tls_session_handshake(stream->state)) {
+    return BL_OK;
   }
-  return BL_OK;
+  return errno == EAGAIN
+             ? bl_error_set(err, BL_DEADLINE, "the TLS handshake did not end in time; does the other end speak TLS?")
+             : bl_stream_failure(stream, errno, err);
 }
 
 bool bl_stream_wants_writable(const bl_stream_t *stream) {

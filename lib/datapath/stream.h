@@ -49,9 +49,9 @@ void bl_stream_plain(bl_stream_t *stream, int fd, bool is_unix);
 // and writes, or in bl_stream_handshake. On failure (BL_EXHAUSTED) the socket stays the caller's.
 BL_MUST_USE bl_status_t bl_stream_tls(bl_stream_t *stream, int fd, bl_tls_t *tls, bool server, unsigned roles,
                                       bl_error_t *err);
-// Waits for the handshake of a stream over TLS. Does nothing for a plain stream. BL_DEADLINE; BL_UNAUTHENTICATED, ...
-// with a message about the certificates.
-BL_MUST_USE bl_status_t bl_stream_handshake(bl_stream_t *stream, uint64_t deadline_ns, bl_error_t *err);
+// Continues the handshake of a stream over TLS. Does nothing for a plain stream. BL_DEADLINE: it is not over yet;
+// BL_UNAUTHENTICATED, ... with a message about the certificates.
+BL_MUST_USE bl_status_t bl_stream_handshake(bl_stream_t *stream, bl_error_t *err);
 // Called after EAGAIN of a write, or BL_DEADLINE of that handshake. Returns true if the stream waits until the socket
 // is writable, false if it waits for bytes to arrive.
 bool bl_stream_wants_writable(const bl_stream_t *stream);

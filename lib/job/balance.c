@@ -22,7 +22,7 @@ uint32_t bl_policy_limit(const bl_policy_t *policy, const bl_training_t *trainin
 
 static bool all_stay(uint32_t limit, const bl_training_t *training) {
   for (uint32_t i = 0; i < training->stage_count; i++) {
-    if (bl_training_needed(training, i, false) > limit) {
+    if (bl_training_needed(training, i) > limit) {
       return false;
     }
   }
@@ -141,7 +141,7 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
   uint32_t worst = 0, lacking = 0;
   for (uint32_t i = 0; i < training->stage_count; i++) {
     const bl_training_stage_t *stage = &training->stages[i];
-    const uint32_t needed = bl_training_needed(training, i, false);
+    const uint32_t needed = bl_training_needed(training, i);
     if (needed > stage->slots && needed - stage->slots > lacking) {
       lacking = needed - stage->slots;
       worst = i;
@@ -152,7 +152,7 @@ static bl_status_t check_unbalanced(const bl_training_t *training, bl_error_t *e
              : bl_error_set(err, BL_EXHAUSTED,
                             "stage %" PRIu32 ": schedule %s needs %" PRIu32 " slots there, its device has %" PRIu32
                             "; a policy that evicts (bpipe, cap, offload) or gives blocks up (drop) needs fewer",
-                            worst, training->schedule->name, bl_training_needed(training, worst, false),
+                            worst, training->schedule->name, bl_training_needed(training, worst),
                             training->stages[worst].slots);
 }
 

@@ -96,7 +96,7 @@ bl_status_t bl_pods_of(const bl_training_t *training, const bl_balance_plan_t *p
   uint64_t block = 0;
   bl_pods_t most = {.capacity_bytes = BL_LEASE_GRANULE_BYTES};
   uint32_t *edges = calloc(stages, sizeof *edges);
-  bl_status_t status = edges != NULL ? bl_plan_counts(plan->schedule, 1, NULL, edges, NULL, err)
+  bl_status_t status = edges != NULL ? bl_plan_counts(plan->schedule, NULL, edges, err)
                                      : bl_error_set(err, BL_EXHAUSTED, "no memory for the plan");
   for (uint32_t s = 0; s < stages && status == BL_OK; s++) {
     stage_bytes_t stage;

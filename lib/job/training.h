@@ -85,10 +85,10 @@ static inline const bl_schedule_t *bl_training_order(const bl_training_t *traini
 static inline bool bl_training_host_only(const bl_training_t *training) {
   return training->hosts.count > 0 && (training->storeless || training->stage_count == 1);
 }
-// Returns the slots that a stage needs in that order if nothing is parked.
-static inline uint32_t bl_training_needed(const bl_training_t *training, uint32_t stage, bool pools) {
+// Returns the slots that a stage needs if nothing is parked.
+static inline uint32_t bl_training_needed(const bl_training_t *training, uint32_t stage) {
   const bl_training_stage_t *of = &training->stages[stage];
-  return training->other != NULL && pools != training->pools ? of->other_needed : of->slots_needed;
+  return training->other != NULL && training->pools ? of->other_needed : of->slots_needed;
 }
 void bl_training_cleanup(bl_training_t *training); // a zeroed one is fine
 // Returns whether ranks a and b exchange tensors. Within one plane: neighbours along the model, the two ends of a tied

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PREFETCH_OPERATIONS 1
-
 bl_plan_limits_t bl_executor_plan_limits(uint32_t slots) {
-  return (bl_plan_limits_t){.slots = slots, .prefetch = PREFETCH_OPERATIONS};
+  return (bl_plan_limits_t){.slots = slots, .prefetch = BL_PLAN_PREFETCH};
 }
 
 // Checks that the plan is for the configured stages and chunks.

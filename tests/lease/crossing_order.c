@@ -125,8 +125,7 @@ static void make_balanced(order_t *order) {
   bl_schedule_t *plain;
   uint32_t peaks[CROSSING_DEVICES], own[CROSSING_DEVICES], lent[CROSSING_DEVICES];
   uint16_t reach[CROSSING_DEVICES * CROSSING_DEVICES];
-  if (bl_schedule_generate(&request, &plain, NULL) != BL_OK ||
-      bl_plan_counts(plain, 0, peaks, NULL, NULL, NULL) != BL_OK) {
+  if (bl_schedule_generate(&request, &plain, NULL) != BL_OK || bl_plan_counts(plain, peaks, NULL, NULL) != BL_OK) {
     abort();
   }
   for (uint32_t s = 0; s < stages; s++) {

@@ -39,8 +39,7 @@ static void check(const char *name, const bl_schedule_t *plain, const bl_schedul
   bl_schedule_facts_t facts;
   bl_error_t err;
   uint32_t slots[P], peaks[P];
-  if (bl_schedule_validate(schedule, &facts, &err) != BL_OK ||
-      bl_plan_counts(schedule, 1, slots, NULL, NULL, &err) != BL_OK) {
+  if (bl_schedule_validate(schedule, &facts, &err) != BL_OK || bl_plan_counts(schedule, slots, NULL, &err) != BL_OK) {
     fail_msg("%s: %s", name, err.text);
   }
   assert_int_equal(bl_schedule_peak_slots(schedule, peaks), BL_OK);

@@ -55,8 +55,7 @@ static void check(const bl_schedule_t *plain, const bl_balance_result_t *result,
   const bl_schedule_t *schedule = result->schedule;
   uint32_t slots[P], peaks[P];
   bl_error_t err;
-  if (bl_schedule_validate(schedule, NULL, &err) != BL_OK ||
-      bl_plan_counts(schedule, 1, slots, NULL, NULL, &err) != BL_OK) {
+  if (bl_schedule_validate(schedule, NULL, &err) != BL_OK || bl_plan_counts(schedule, slots, NULL, &err) != BL_OK) {
     fail_msg("%s, cap %u: %s", schedule->name, cap, err.text);
   }
   assert_int_equal(bl_schedule_peak_slots(schedule, peaks), BL_OK);

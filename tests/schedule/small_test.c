@@ -24,8 +24,7 @@ static void check(const bl_schedule_t *schedule, const bl_schedule_info_t *info,
   bl_schedule_facts_t facts;
   bl_error_t err;
   bl_error_clear(&err);
-  if (bl_schedule_validate(schedule, &facts, &err) != BL_OK ||
-      bl_plan_counts(schedule, 1, slots, NULL, NULL, &err) != BL_OK) {
+  if (bl_schedule_validate(schedule, &facts, &err) != BL_OK || bl_plan_counts(schedule, slots, NULL, &err) != BL_OK) {
     fail_msg("%s p=%u m=%u v=%u: %s", info->name, p, m, chunks, err.text);
   }
   assert_true(facts.ascending);

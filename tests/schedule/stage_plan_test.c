@@ -141,13 +141,16 @@ static void forward_only_needs_one_slot(void **state) {
 static void one_f_one_b_takes_the_known_counts(void **state) {
   (void)state;
   bl_schedule_t *schedule = generate_chunks("1f1b", 4, 8, 1);
-  uint32_t slots[4], edges[4], least[4];
+  uint32_t slots[4], edges[4];
   bl_error_t err;
-  assert_int_equal(bl_plan_counts(schedule, 1, slots, edges, least, &err), BL_OK);
+  assert_int_equal(bl_plan_counts(schedule, slots, edges, &err), BL_OK);
   for (uint32_t s = 0; s < 4; s++) {
+    bl_stage_plan_t least; // without prefetch
+    assert_int_equal(bl_stage_plan_init(schedule, s, (bl_plan_limits_t){0}, &least, &err), BL_OK);
     assert_int_equal(slots[s], 4 - s);
-    assert_int_equal(least[s], 2 * (4 - s));                   // input and output of every block in flight
+    assert_int_equal(least.edges, 2 * (4 - s));                // input and output of every block in flight
     assert_int_equal(edges[s], 2 * (4 - s) + (s > 0 ? 1 : 0)); // and the next x, received during a backward
+    bl_stage_plan_cleanup(&least);
   }
   bl_schedule_destroy(schedule);
 }

@@ -310,7 +310,7 @@ static void round_ask(bl_remote_t *stage) {
     break;
   case BL__ROUND_LEAVE:
     if (driver->options.own_stages) {
-      bl_stage_client_stop(stage->client, driver->step.id, 0, left, stage);
+      bl_stage_client_stop(stage->client, driver->step.id, left, stage);
     } else {
       bl_stage_client_release(stage->client, driver->step.id, left, stage);
     }

@@ -305,12 +305,10 @@ void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, b
   call(client, "Release", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
 }
 
-void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int32_t exit_code, bl_stage_answer_fn done,
-                          void *context) {
+void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context) {
   Ballast__V1__DriverIdentity who = identity(driver);
   Ballast__V1__StageStopRequest request = BALLAST__V1__STAGE_STOP_REQUEST__INIT;
   request.driver = &who;
-  request.exit_code = exit_code;
   call(client, "Stop", &request.base, SHORT_DEADLINE_MS, pend(client, NULL, done, context));
 }
 

@@ -148,8 +148,7 @@ void bl_stage_client_snapshot(bl_stage_client_t *client, bl_driver_id_t driver, 
 void bl_stage_client_write_snapshot(bl_stage_client_t *client, bl_driver_id_t driver, uint64_t step, const char *folder,
                                     const char *const names[2], bl_stage_answer_fn done, void *context);
 void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context);
-void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, int32_t exit_code, bl_stage_answer_fn done,
-                          void *context);
+void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context);
 
 // Reads the operations of the last run. `event` fires for each, borrowed, before `done`.
 typedef struct bl_trace_item {

@@ -251,7 +251,7 @@ bl_status_t bl__evaluation_count(bl__evaluation_t *eval, const bl_schedule_t *or
     status = bl_schedule_peak_slots(order, eval->peaks);
   }
   if (status == BL_OK && !bl__evaluation_on_cluster(eval)) {
-    return bl_plan_counts(order, 1, NULL, eval->edges, NULL, NULL);
+    return bl_plan_counts(order, NULL, eval->edges, NULL);
   }
   for (uint32_t s = 0; s < eval->c->stages; s++) {
     eval->edges[s] = 2 * eval->c->chunks;

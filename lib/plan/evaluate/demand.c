@@ -43,7 +43,7 @@ bl_status_t bl_demand_of_schedule(const bl_demand_request_t *request, bl_footpri
                            ? bl_device_slots_init(&device_slots, schedule, err)
                            : bl_error_set(err, BL_EXHAUSTED, "no memory for what %u stages take", schedule->stages);
   if (status == BL_OK) {
-    status = bl_plan_counts(schedule, 1, NULL, edges, NULL, err);
+    status = bl_plan_counts(schedule, NULL, edges, err);
   }
   if (status == BL_OK) {
     status = bl_plan_pages(schedule, edges + p, edges + 2 * (size_t)p, err);

@@ -415,43 +415,26 @@ void bl_stage_plan_cleanup(bl_stage_plan_t *plan) {
 
 // ---- counts of all stages
 
-static bl_status_t plan_all(const bl_schedule_t *schedule, uint32_t prefetch, bl_stage_plan_t *plans, bl_error_t *err) {
-  bl_status_t status = BL_OK;
-  for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){.prefetch = prefetch}, &plans[s], err);
-  }
-  return status == BL_OK ? bl_plan_check_deadlock(schedule, plans, err) : status;
-}
-
-static void cleanup_all(bl_stage_plan_t *plans, uint32_t stages) {
-  for (uint32_t s = 0; s < stages; s++) {
-    bl_stage_plan_cleanup(&plans[s]);
-  }
-}
-
-bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots, uint32_t *edges,
-                           uint32_t *edges_least, bl_error_t *err) {
+bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t *peak_slots, uint32_t *edges, bl_error_t *err) {
   bl_stage_plan_t *plans = calloc(schedule->stages, sizeof *plans);
-  if (plans == NULL) {
-    return bl_error_set(err, BL_EXHAUSTED, "out of memory for the plans of %u stages", schedule->stages);
-  }
-  bl_status_t status = plan_all(schedule, prefetch, plans, err);
+  bl_status_t status =
+      plans != NULL ? BL_OK
+                    : bl_error_set(err, BL_EXHAUSTED, "out of memory for the plans of %u stages", schedule->stages);
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-    if (peak_slots != NULL) {
+    status = bl_stage_plan_init(schedule, s, (bl_plan_limits_t){.prefetch = BL_PLAN_PREFETCH}, &plans[s], err);
+  }
+  if (status == BL_OK) {
+    status = bl_plan_check_deadlock(schedule, plans, err);
+  }
+  for (uint32_t s = 0; s < schedule->stages && plans != NULL; s++) {
+    if (peak_slots != NULL && status == BL_OK) {
       peak_slots[s] = plans[s].slots;
     }
-    if (edges != NULL) {
+    if (edges != NULL && status == BL_OK) {
       edges[s] = plans[s].edges;
     }
+    bl_stage_plan_cleanup(&plans[s]);
   }
-  if (status == BL_OK && edges_least != NULL) {
-    cleanup_all(plans, schedule->stages);
-    status = plan_all(schedule, 0, plans, err);
-    for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
-      edges_least[s] = plans[s].edges;
-    }
-  }
-  cleanup_all(plans, schedule->stages);
   free(plans);
   return status;
 }

@@ -45,7 +45,8 @@
 
 #include "schedule/ir/schedule.h"
 
-#define BL_NONE UINT32_MAX
+#define BL_NONE          UINT32_MAX
+#define BL_PLAN_PREFETCH 1 // bl_plan_limits_t.prefetch of the executor, and so of all that counts its buffers
 
 typedef struct bl_plan_limits {
   uint32_t slots;    // slots of the stage; 0: as many as are needed
@@ -106,10 +107,10 @@ void bl_stage_plan_cleanup(bl_stage_plan_t *plan);
 BL_MUST_USE bl_status_t bl_plan_check_deadlock(const bl_schedule_t *schedule, const bl_stage_plan_t *plans,
                                                bl_error_t *err);
 
-// Plans all stages, checks them for deadlocks, and returns their slots and edge buffers. peak_slots, edges and
-// edges_least (edge buffers with prefetch 0) are [stages], and may be NULL.
-BL_MUST_USE bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t prefetch, uint32_t *peak_slots,
-                                       uint32_t *edges, uint32_t *edges_least, bl_error_t *err);
+// Plans all stages as the executor does, checks them for deadlocks, and returns their slots and edge buffers. peak_slots
+// and edges are [stages], and may be NULL.
+BL_MUST_USE bl_status_t bl_plan_counts(const bl_schedule_t *schedule, uint32_t *peak_slots, uint32_t *edges,
+                                       bl_error_t *err);
 
 // Returns the pages that every stage needs, of the KV cache and of gradients, [stages] each; 0 without slices.
 BL_MUST_USE bl_status_t bl_plan_pages(const bl_schedule_t *schedule, uint32_t *pages, uint32_t *page_gradients,

@@ -82,8 +82,8 @@ static bl_status_t print_table(const bl_ctl_schedule_flags_t *a, const bl_ctl_sc
   const bl_simulation_t *simulation = &shown->simulation;
   const bl_schedule_t *schedule = shown->schedule;
   uint32_t *edges = calloc(schedule->stages, sizeof *edges);
-  bl_status_t status = edges != NULL ? bl_plan_counts(schedule, 1, NULL, edges, NULL, err)
-                                     : bl_error_set(err, BL_EXHAUSTED, "out of memory");
+  bl_status_t status =
+      edges != NULL ? bl_plan_counts(schedule, NULL, edges, err) : bl_error_set(err, BL_EXHAUSTED, "out of memory");
   json_t *stages = json_array(), *evictions = counts_json(schedule, BL_OP_E), *loads = counts_json(schedule, BL_OP_L),
          *recomputed = counts_json(schedule, BL_OP_R);
   for (uint32_t s = 0; s < schedule->stages && status == BL_OK; s++) {
@@ -266,7 +266,7 @@ static bl_status_t check_body(void *arguments, const bl_flags_result_t *words, b
     status = bl_schedule_validate(schedule, &facts, err);
   }
   if (status == BL_OK) {
-    status = bl_plan_counts(schedule, 1, NULL, NULL, NULL, err);
+    status = bl_plan_counts(schedule, NULL, NULL, err);
   }
   if (status == BL_OK) {
     status = print_check(arguments, path, schedule, &facts, err);
