@@ -30,8 +30,7 @@
 typedef struct bl_connections bl_connections_t;
 typedef struct bl_connection bl_connection_t;
 
-typedef struct bl_connection_arenas { // what a session may use: the tiers that exist, one after the other
-  uint32_t job;
+typedef struct bl_connection_arenas {      // what a session may use: the tiers that exist, one after the other
   const bl_arena_t *tiers[BL_LEASE_TIERS]; // of the job; NULL: none. Valid while its sessions live
 } bl_connection_arenas_t;
 

@@ -198,7 +198,7 @@ static bl_status_t admit(void *context, const bl_greeting_t *greeting, int fd, b
     }
     bl_lease_table_set_mapped(store->table, greeting->session);
   }
-  *arenas = (bl_connection_arenas_t){.job = opened.job, .tiers = {tiers[0], tiers[1]}};
+  *arenas = (bl_connection_arenas_t){.tiers = {tiers[0], tiers[1]}};
   return BL_OK;
 }
 

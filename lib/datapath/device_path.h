@@ -19,7 +19,6 @@
 
 typedef struct bl_device_memory { // memory of a peer, in the address space of this process
   const uint8_t *base;
-  uint64_t bytes;
   uint64_t mapped_bytes, handle; // of the back end
   bool writable; // the driver gives no read-only maps; only this process's own code refrains from writing
 } bl_device_memory_t;

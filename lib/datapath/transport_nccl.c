@@ -191,7 +191,6 @@ void bl__nccl_link_meet(bl__link_t *link) {
   pthread_mutex_lock(&link->transport->mutex);
   bl_nccl_rendezvous_begin(&nccl_link->rendezvous);
   nccl_link->decided = false;
-  nccl_link->since_ns = bl_clock_now_ns();
   pthread_mutex_unlock(&link->transport->mutex);
   bl__transport_wake(link->transport);
 }

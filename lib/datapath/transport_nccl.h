@@ -40,7 +40,6 @@ typedef struct bl__nccl_link {
   uint8_t ids[BL_RENDEZVOUS_CHANNELS][BL_FRAME_ID_BYTES];
   bl_nccl_pair_t pair;     // its first end is the lower stage
   bool decided;            // [m] it was up, or was abandoned for good: connect need not wait
-  uint64_t since_ns;       // [m] when the rendezvous began to wait
   uint32_t moving;         // [m] transfers that may touch memory
   uint64_t broken_attempt; // [m] the attempt that lost tensors
   bl_error_t err;          // [m] ... and why

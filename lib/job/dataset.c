@@ -161,7 +161,6 @@ static bl_status_t open_files(bl_dataset_t *dataset, const bl_job_t *job, bl_err
       if (status != BL_OK) {
         return status;
       }
-      dataset->total_bytes += dataset->files[n].map.size_bytes;
     }
   }
   return BL_OK;

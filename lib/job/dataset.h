@@ -67,7 +67,6 @@ typedef struct bl_dataset {
   bl_mixture_t mixture;        // of the sources, if there are several
   uint64_t *bounds;            // of the mixture
   uint64_t validation_windows; // floor((tokens - 1) / seq), read in order
-  uint64_t total_bytes;        // of all files
   uint32_t vocab;
   uint32_t seq;
   bool masked;              // not every label counts

@@ -21,9 +21,9 @@ typedef struct bl_journal_event {
   uint64_t id;         // of the lease or session; 0 for the store
   uint64_t generation; // of a lease
   uint64_t bytes;      // of a lease's slot
-  uint32_t job, stage; // job: as in bl_lease_view_t
-  uint8_t kind;        // bl_journal_kind_t
-  uint8_t from, to;    // bl_lease_state_t, bl_session_state_t; store: 1 while draining
+  uint32_t stage;
+  uint8_t kind;     // bl_journal_kind_t
+  uint8_t from, to; // bl_lease_state_t, bl_session_state_t; store: 1 while draining
 } bl_journal_event_t;
 
 typedef struct bl_journal {

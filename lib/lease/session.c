@@ -141,7 +141,6 @@ static void set_state(bl_lease_table_t *table, uint32_t index, bl_session_state_
   bl__session_t *session = &table->sessions[index];
   const bl__holder_t *holder = &table->holders[session->holder];
   bl_journal_append(&table->journal, (bl_journal_event_t){.id = session->number,
-                                                          .job = holder->job - 1,
                                                           .stage = holder->stage,
                                                           .kind = BL_JOURNAL_SESSION,
                                                           .from = session->state,

@@ -80,7 +80,6 @@ void bl__lease_set(bl_lease_table_t *table, uint32_t index, bl_lease_state_t sta
   bl_journal_append(&table->journal, (bl_journal_event_t){.id = index,
                                                           .generation = lease->generation,
                                                           .bytes = slot_bytes,
-                                                          .job = holder->job - 1,
                                                           .stage = holder->stage,
                                                           .kind = BL_JOURNAL_LEASE,
                                                           .from = (uint8_t)from,

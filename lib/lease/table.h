@@ -333,7 +333,7 @@ typedef struct bl_session_view {
   uint32_t stage;
   uint32_t slots;
   uint64_t held_bytes, in_flight_bytes;
-  uint64_t renewed_ns, deadline_ns; // the next change of state if it is not renewed
+  uint64_t renewed_ns;
 } bl_session_view_t;
 bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl_session_view_t *view);
 

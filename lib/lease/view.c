@@ -83,7 +83,6 @@ bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl
     const bl__session_t *session = &table->sessions[i];
     if (session->state == BL_SESSION_ALIVE || session->state == BL_SESSION_SUSPECT) {
       const bl__holder_t *holder = &table->holders[session->holder];
-      uint64_t grace_ns = session->state == BL_SESSION_SUSPECT ? table->config.grace_ns : 0;
       *cursor = i;
       *view = (bl_session_view_t){.session = session->number,
                                   .state = (bl_session_state_t)session->state,
@@ -92,8 +91,7 @@ bool bl_lease_table_sessions(const bl_lease_table_t *table, uint32_t *cursor, bl
                                   .stage = holder->stage,
                                   .held_bytes = holder->held_bytes,
                                   .in_flight_bytes = session->in_flight_bytes,
-                                  .renewed_ns = session->renewed_ns,
-                                  .deadline_ns = session->renewed_ns + session->ttl_ns + grace_ns};
+                                  .renewed_ns = session->renewed_ns};
       for (uint32_t j = 0; j < BL_LEASE_SIZES; j++) {
         view->slots += session->sizes[j].held;
       }

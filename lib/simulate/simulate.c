@@ -92,7 +92,6 @@ static bl_status_t sum_up(const bl__timing_t *t, bl_simulation_t *r) {
     busiest = fmax(busiest, r->busy[s]);
   }
   r->bubble_total = r->t_end > 0 ? 1 - busiest / r->t_end : 0;
-  r->bubble_span = r->max_span > 0 ? 1 - busiest / r->max_span : 0;
   bl_status_t status = bl_schedule_peak_slots(schedule, r->peak_slots);
   for (uint32_t s = 0; s < r->stages; s++) {
     r->peak[s] = r->peak_slots[s] * bl_schedule_block_weight(schedule);

@@ -31,7 +31,6 @@ typedef struct bl_simulation {
   double t_end;         // end of the last operation; with replicas, of the last reduction
   double max_span;      // largest (end - start) of a stage
   double bubble_total;  // 1 - busiest stage / t_end
-  double bubble_span;   // 1 - busiest stage / max_span
   double lower_bound;   // from the costs alone (schedule/ir/bound.h); 0 with recorded durations
   double bound_within;  // for orders whose stages keep no more blocks than the fullest one of this; 0 likewise
   uint32_t stages;      // length of the arrays below

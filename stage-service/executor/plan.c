@@ -112,7 +112,6 @@ bl_status_t bl_executor_plan_create(const bl_executor_plan_request_t *request, b
     return bl_error_set(err, BL_EXHAUSTED, "no memory for plan %lu", request->version);
   }
   made->version = request->version;
-  made->digest = request->digest;
   made->kind = request->kind;
   bl_status_t status = bl_csv_read(request->csv, request->csv_bytes, "plan", &made->schedule, err);
   if (status == BL_OK) {

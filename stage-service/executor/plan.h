@@ -14,7 +14,6 @@
 
 typedef struct bl_executor_plan {
   uint64_t version;
-  uint64_t digest;
   bl_run_kind_t kind;
   bl_schedule_t *schedule; // of all stages
   bl_stage_plan_t stage;   // operations of this stage

@@ -270,8 +270,7 @@ static inline void fake_nccl_init(fake_nccl_world_t *world) {
 }
 
 static inline bl_nccl_api_t fake_nccl_api(fake_end_t *end, int version) {
-  return (bl_nccl_api_t){.name = "a fake",
-                         .version = version,
+  return (bl_nccl_api_t){.version = version,
                          .new_id = fake_new_id,
                          .create = fake_create,
                          .poll = fake_poll,

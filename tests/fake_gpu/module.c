@@ -467,7 +467,7 @@ static bl_status_t import_from(int fd, uint64_t at, uint64_t bytes, bl_device_me
     return failed(err, "importing");
   }
   add_range(base, hidden, mapped_bytes, true);
-  *imported = (bl_device_memory_t){.base = base, .bytes = bytes, .mapped_bytes = mapped_bytes};
+  *imported = (bl_device_memory_t){.base = base, .mapped_bytes = mapped_bytes};
   return BL_OK;
 }
 

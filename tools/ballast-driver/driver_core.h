@@ -43,7 +43,6 @@ typedef struct bl_remote {
   size_t index;
   bl_stage_client_t *client;
   bl_configure_request_t configuration;
-  uint64_t digest;  // of the configuration that it must get
   uint64_t resumed; // digest of the checkpoint that its present configuration began from
 
   // The call in flight.

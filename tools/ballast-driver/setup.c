@@ -71,7 +71,6 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
       stage->configuration.resume = driver->options.resume->path;
       stage->configuration.resume_digest = driver->options.resume->digest;
     }
-    stage->digest = bl_configure_request_digest(&stage->configuration);
   }
   if (training->dataset.validation_windows > 0) {
     status = make_forward_plan(driver, BL_RUN_VALIDATE, validation_micro_batches(driver), err);
@@ -328,7 +327,6 @@ void bl__setup_begin(bl_driver_t *driver) {
     // They continue with what they have, whatever checkpoint that began from.
     bl_remote_t *stage = &driver->stages[i];
     stage->configuration.resume_digest = stage->resumed;
-    stage->digest = bl_configure_request_digest(&stage->configuration);
   }
   if (!driver->setup.anew && !driver->step.starts_over) {
     bl_log(BL_LOG_INFO, "stages hold this job at step %" PRIu64 ": going on", driver->step.applied);

@@ -43,7 +43,6 @@ static bl_status_t import_named(const bl_cuda_device_t *cuda, const bl_cuda_driv
                            cuda->summary.name);
   }
   *memory = (bl_device_memory_t){.base = (const uint8_t *)(uintptr_t)(allocation + ticket->offset_bytes),
-                                 .bytes = bytes,
                                  .handle = allocation, // mapped_bytes 0 marks an import by name
                                  .writable = true};
   return BL_OK;
@@ -73,7 +72,7 @@ bl_status_t bl__cuda_import(bl_device_t *device, int fd, uint64_t bytes, bl_devi
   if (bl_memory_ticket_read(fd, &ticket)) {
     return import_named(cuda, cu, &ticket, bytes, memory, err);
   }
-  bl_device_memory_t made = {.bytes = bytes, .mapped_bytes = bl_align_up(bytes, cuda->granularity_bytes)};
+  bl_device_memory_t made = {.mapped_bytes = bl_align_up(bytes, cuda->granularity_bytes)};
   CUmemGenericAllocationHandle handle;
   CUdeviceptr base = 0;
   status = bl_cuda_driver_check(

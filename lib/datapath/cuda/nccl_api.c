@@ -337,8 +337,7 @@ bl_status_t bl__cuda_nccl(bl_device_t *device, bool shared_gpu, const bl_nccl_ap
     status = load(err);
     if (status == BL_OK) {
       ordinal = bl_cuda_device(device)->ordinal;
-      table = (bl_nccl_api_t){.name = "NCCL",
-                              .version = loaded_version,
+      table = (bl_nccl_api_t){.version = loaded_version,
                               .new_id = new_id,
                               .create = create,
                               .poll = poll,

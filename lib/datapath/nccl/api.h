@@ -51,8 +51,7 @@ typedef struct bl_nccl_piece {
 } bl_nccl_piece_t;
 
 typedef struct bl_nccl_api {
-  const char *name; // "NCCL"
-  int version;      // as NCCL counts: 22809 is 2.28.9
+  int version; // as NCCL counts: 22809 is 2.28.9
   // Creates a unique id. All functions write the cause of a failure to `text`, of BL_NCCL_TEXT_BYTES.
   bl_nccl_result_t (*new_id)(const struct bl_nccl_api *api, uint8_t id[BL_NCCL_ID_BYTES], char *text);
   // Starts to create a communicator. On failure *comm is NULL, or a communicator that must be aborted.

@@ -198,7 +198,6 @@ static bool launch_next(bl_nccl_channel_t *channel) {
   }
   uint32_t ticket = (channel->ticket + channel->life.in_flight) % BL_NCCL_IN_FLIGHT;
   STAILQ_REMOVE_HEAD(&channel->waiting, queued);
-  channel->queued--;
   STAILQ_INSERT_TAIL(&channel->running, transfer, queued);
   on_event(channel, BL_NCCL_EVENT_LAUNCHED, BL_OK, transfer->bytes, NULL);
   return launch(channel, transfer->buffer, transfer->bytes, ticket) != BL_NCCL_BROKEN;
@@ -226,7 +225,6 @@ static void end_all(bl_nccl_channel_t *channel) {
     STAILQ_REMOVE_HEAD(&channel->running, queued);
     tell_over(channel, transfer, channel->err.status);
   }
-  channel->queued = 0;
 }
 
 static void tell_change(bl_nccl_channel_t *channel) {
@@ -384,7 +382,6 @@ bl_status_t bl_nccl_channel_post(bl_nccl_channel_t *channel, bl_nccl_transfer_t 
     }
   } else {
     STAILQ_INSERT_TAIL(&channel->waiting, transfer, queued);
-    channel->queued++;
     bl__nccl_wake(engine);
   }
   pthread_mutex_unlock(&engine->mutex);

@@ -25,8 +25,7 @@ struct bl_nccl_channel {
   bool aborts;                                      // an abort thread was started
   uint64_t looked_ns;                               // when it was last polled for errors
   STAILQ_HEAD(, bl_nccl_transfer) running, waiting; // launched, oldest first; not yet launched
-  // Ticket of the oldest running transfer; number of running transfers.
-  uint32_t ticket, queued;
+  uint32_t ticket;                                  // of the oldest running transfer
   pthread_t abort_thread;
 };
 

@@ -27,10 +27,8 @@ typedef struct bl_cuda_device {
   bl_device_t device; // first
   int ordinal;
   bl_device_summary_t summary;
-  uint64_t granularity_bytes;   // of memory that can be mapped and exported
-  uint64_t shared_memory_bytes; // most that one thread block can opt in to
-  uint64_t l2_bytes;
-  int driver, runtime; // 13000 is CUDA 13.0
+  uint64_t granularity_bytes; // of memory that can be mapped and exported
+  int driver, runtime;        // 13000 is CUDA 13.0
   // The driver exports no memory descriptors, but names of allocations (device/ticket.h), as older CUDA did.
   bool legacy_ipc;
   bool rdma; // its memory can be registered with a network card

@@ -165,8 +165,6 @@ static bl_status_t learn(bl_cuda_device_t *cuda, const bl_cuda_findings_t *findi
   }
   cuda->driver = findings->driver;
   cuda->runtime = findings->runtime;
-  cuda->shared_memory_bytes = prop.sharedMemPerBlockOptin;
-  cuda->l2_bytes = (uint64_t)prop.l2CacheSize;
   char bytes[BL_BYTES_TEXT];
   snprintf(cuda->description, sizeof cuda->description,
            "%s, %s, compute capability %d.%d, %s, driver of CUDA %d.%d, runtime %d.%d", cuda->summary.name,

@@ -374,7 +374,7 @@ static bl_status_t allocate(planner_t *p) {
 
 bl_status_t bl_stage_plan_init(const bl_schedule_t *schedule, uint32_t stage, bl_plan_limits_t limits,
                                bl_stage_plan_t *plan, bl_error_t *err) {
-  bl_stage_plan_t made = {.stage = stage};
+  bl_stage_plan_t made = {0};
   planner_t p = {.schedule = schedule,
                  .list = &schedule->lists[stage],
                  .stage = stage,

@@ -83,7 +83,6 @@ typedef struct bl_planned_receive {
 } bl_planned_receive_t;
 
 typedef struct bl_stage_plan {
-  uint32_t stage;
   uint32_t slots;                 // needed, at most the limit
   uint32_t edges;                 // edge buffers needed
   uint32_t pages, page_gradients; // pages needed: of the KV cache, of gradients

@@ -116,7 +116,6 @@ typedef struct bl_chunk_parameter {
   bool cut;         // the parameter is cut, and this is one of its parts
   bl_slice_t slice; // of the whole tensor
   uint64_t elements;
-  uint64_t reserved_elements; // at the weight, and at the gradient (bl_chunk_span_places)
   // Where a weight from elsewhere is written before bl_chunk_weights_changed: on the host with options.host. If copies
   // share out the masters, this is the gradient, and holds the weight only then.
   float *weight;

@@ -264,7 +264,6 @@ bl_chunk_parameter_t bl_chunk_parameter(const bl_chunk_t *chunk, uint32_t i) {
       .cut = bl__chunk_is_in_parts(chunk) && bl_layer_parts_cut(parameter.role),
       .slice = bl_layer_part_slice(&chunk->model, &parameter, chunk->parts, place->part),
       .elements = place->elements,
-      .reserved_elements = place->reserved_elements,
       .weight = at(written_weights(chunk), place->offset_elements),
       .gradient = at(chunk->arenas.gradients, place->offset_elements),
       .range = range,

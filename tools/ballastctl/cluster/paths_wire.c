@@ -52,7 +52,6 @@ static void keep_path(bl_ctl_explorer_t *stage, const Ballast__V1__ProbedPath *f
 }
 
 static void keep_device(bl_ctl_explorer_t *stage, const Ballast__V1__ProbeResponse *from) {
-  stage->device_count = from->device_count;
   snprintf(stage->device_text, sizeof stage->device_text, "%s", from->device_text);
   snprintf(stage->gpu, sizeof stage->gpu, "%s", from->gpu);
   snprintf(stage->gpu_closed, sizeof stage->gpu_closed, "%s", from->gpu_closed);

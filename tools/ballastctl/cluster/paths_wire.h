@@ -49,7 +49,6 @@ typedef struct bl_ctl_explorer {
   bl_error_t err; // BL_OK: it answered
   uint64_t shared_memory_bytes;
   int32_t pod;
-  uint32_t device_count; // GPUs, if they were asked for
   char device_text[512];
   char gpu[40];            // that it would compute on; the text is the same in every process of its machine; "": none
   char gpu_closed[120];    // why other processes cannot get its memory; "": they can

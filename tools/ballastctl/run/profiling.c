@@ -282,7 +282,6 @@ static double host_rate(const bl__profiled_stage_t *stage) {
 }
 
 bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
-  p->finished = true;
   if (p->record == NULL) {
     return BL_OK;
   }

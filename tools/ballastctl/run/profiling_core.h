@@ -39,7 +39,7 @@ typedef struct bl__profiled_stage {
 struct bl_ctl_profiling {
   const char *record, *predict;
   const bl_job_t *job;
-  bool local, finished;
+  bool local;
   bool tracing;         // a trace is being received
   bool skips_trace;     // the trace belongs to a plan that is no longer in force
   bl_policy_t policy;   // that steps run under
