@@ -88,8 +88,7 @@ static void read_slots(bl__control_call_t *call, Ballast__V1__Slot **slots, size
   }
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   bl__control_call_t *call = context;
   call->err = *err;
   if (err->status == BL_OK) {
@@ -124,7 +123,7 @@ static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, 
 static bl_status_t send_call(bl__control_call_t *call, const char *method, const ProtobufCMessage *input,
                              uint64_t deadline_ms, bl_error_t *err) {
   return bl_rpc_channel_call(call->client->channel, &ballast__v1__store__descriptor, method, input, deadline_ms,
-                             answered, call, NULL, err);
+                             answered, call, err);
 }
 
 static bl_status_t send_open(bl__control_call_t *call, uint64_t deadline_ms, bl_error_t *err) {

@@ -182,10 +182,10 @@ void bl_rpc_channel_destroy(bl_rpc_channel_t *channel) {
   }
   assert(bl_loop_is_current(channel->rpc->loop));
   while (channel->requests != NULL) {
-    bl__request_abandon(channel->requests);
+    bl__rpc_request_abandon(channel->requests);
   }
   while (channel->free != NULL) {
-    bl_rpc_request_t *next = channel->free->next;
+    bl__rpc_request_t *next = channel->free->next;
     free(channel->free);
     channel->free = next;
   }

@@ -3,18 +3,17 @@
 // It shares no connection with other channels. Keepalive detects an unresponsive peer (a ping after 10 s without data,
 // 5 s for its answer). Rules common to this library: rpc.h.
 //
-//   static void configured(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-//                          void *context) {
+//   static void configured(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
 //     if (err->status != BL_OK) ...            // err->text names the peer if the connection failed
 //     const Ballast__V1__ConfigureResponse *response = (const Ballast__V1__ConfigureResponse *)output;
 //   }
 //   bl_rpc_channel_create(rpc, "10.0.0.2:7000", NULL, &channel, err);
 //   bl_rpc_channel_call(channel, &ballast__v1__stage__descriptor, "Configure", &input.base, 30000,
-//                       configured, self, NULL, err);
+//                       configured, self, err);
 //
 // Rules for requests:
 //   1. If the function that starts a request returns an error, no callback fires. Otherwise the final callback (`done`)
-//      fires exactly once, never before that function returns. After `done` the request no longer exists.
+//      fires exactly once, never before that function returns.
 //   2. A server that cannot be reached is BL_UNAVAILABLE: at once if it refuses the connection or the connection
 //      breaks, after the connect timeout (5 s) if nothing answers. A request does not wait until the server is ready.
 //      The caller retries: only the caller knows what may be done twice.
@@ -29,7 +28,6 @@
 #include <protobuf-c/protobuf-c.h>
 
 typedef struct bl_rpc_channel bl_rpc_channel_t;
-typedef struct bl_rpc_request bl_rpc_request_t; // one call being made
 
 typedef struct bl_rpc_channel_options {
   uint32_t message_limit_bytes;  // 0: BL_RPC_MESSAGE_LIMIT_BYTES
@@ -54,31 +52,19 @@ const char *bl_rpc_channel_address(const bl_rpc_channel_t *channel);
 bl_loop_t *bl_rpc_channel_loop(const bl_rpc_channel_t *channel);
 
 // `output` is non-NULL exactly if err->status is BL_OK and the request was unary. It is valid during the callback.
-typedef void (*bl_rpc_done_fn)(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                               void *context);
-// One message of a stream, valid during the callback. The next is read after the callback returns, unless it called
-// bl_rpc_request_hold.
-typedef void (*bl_rpc_message_fn)(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context);
+typedef void (*bl_rpc_done_fn)(const ProtobufCMessage *output, const bl_error_t *err, void *context);
+// One message of a stream, valid during the callback. The next is read after the callback returns.
+typedef void (*bl_rpc_message_fn)(const ProtobufCMessage *output, void *context);
 
-// Sends one message and receives one. `input` is packed before this returns. *request (may be NULL) is for
-// bl_rpc_request_cancel, which ends the request with BL_CANCELLED. A request that the end of the server cuts off ends
-// with BL_UNAVAILABLE. BL_INVALID: no such method. BL_EXHAUSTED: `input` is larger than the message limit.
+// Sends one message and receives one. `input` is packed before this returns. A request that the end of the server cuts
+// off ends with BL_UNAVAILABLE. BL_INVALID: no such method. BL_EXHAUSTED: `input` is larger than the message limit.
 BL_MUST_USE bl_status_t bl_rpc_channel_call(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                             const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
-                                            bl_rpc_done_fn done, void *context, bl_rpc_request_t **request,
-                                            bl_error_t *err);
+                                            bl_rpc_done_fn done, void *context, bl_error_t *err);
 // Sends one message and receives a stream: `message` fires for each message, then `done`.
 BL_MUST_USE bl_status_t bl_rpc_channel_stream(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                               const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
                                               bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
-                                              bl_rpc_request_t **request, bl_error_t *err);
-
-// Cancels the request. `done` fires later with BL_CANCELLED, or with what had already arrived. May be called twice.
-void bl_rpc_request_cancel(bl_rpc_request_t *request);
-// A stream: reads no further message until resumed, so that flow control makes the server wait. Call it in `message`.
-// The server's own end of the stream is read after its messages. A lost connection and the deadline end the stream at
-// once.
-void bl_rpc_request_hold(bl_rpc_request_t *request);
-void bl_rpc_request_resume(bl_rpc_request_t *request);
+                                              bl_error_t *err);
 
 #endif

@@ -4,8 +4,8 @@
 #define BALLAST_RPC_CHANNEL_CORE_H
 
 #include "rpc/arena.h"
-#include "rpc/channel.h"
 #include "rpc/credentials.h"
+#include "rpc/request.h"
 #include "rpc/rpc_core.h"
 
 // Request structures kept for later calls. More than the stages of a driver or the calls that a bench has in flight.
@@ -28,18 +28,18 @@ struct bl_rpc_channel {
   bl_rpc_channel_options_t options;
   size_t message_limit_bytes;
   size_t unpack_limit_bytes;
-  bl_rpc_request_t *requests; // in flight, doubly linked
-  bl_rpc_request_t *free;
+  bl__rpc_request_t *requests; // in flight, doubly linked
+  bl__rpc_request_t *free;
   unsigned free_count;
   char address[BL_RPC_ADDRESS_BYTES];
 };
 
-struct bl_rpc_request {
+struct bl__rpc_request {
   bl_rpc_channel_t *channel; // NULL when the request outlives the channel, which only its last events do
   bl_rpc_t *rpc;
   bl__line_t *line;
-  bl_rpc_request_t *next;
-  bl_rpc_request_t *previous;
+  bl__rpc_request_t *next;
+  bl__rpc_request_t *previous;
   const ProtobufCMethodDescriptor *method;
   grpc_call *call;
   bl__arena_t arena; // holds the message passed to the callback
@@ -79,8 +79,8 @@ bool bl__channel_explain(bl_rpc_channel_t *channel, bl_error_t *err);
 unsigned bl__channel_server_roles(const bl_rpc_channel_t *channel);
 
 // Frees requests that outlived their channel and wait for an explanation.
-void bl__requests_end(bl_rpc_t *rpc);
+void bl__rpc_requests_end(bl_rpc_t *rpc);
 // Cancels and answers a request whose channel is destroyed.
-void bl__request_abandon(bl_rpc_request_t *request);
+void bl__rpc_request_abandon(bl__rpc_request_t *request);
 
 #endif

@@ -11,7 +11,7 @@
 struct bl__explanation {
   bl_task_t task;
   LIST_ENTRY(bl__explanation) listed;
-  bl_rpc_request_t *request;
+  bl__rpc_request_t *request;
   bl__explained_fn explained;
   bl_tls_t *tls; // NULL: plaintext
   unsigned roles;
@@ -42,7 +42,7 @@ static void found_out(bl_task_t *task) {
   free(self);
 }
 
-bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl__explained_fn explained) {
+bool bl__explanation_begin(bl__rpc_request_t *request, const bl_error_t *err, bl__explained_fn explained) {
   const bl_rpc_channel_t *channel = request->channel;
   bl_rpc_t *rpc = request->rpc;
   if (channel->peer.is_unix || rpc->explanation_count == BL__EXPLANATIONS_MAX) {
@@ -71,7 +71,7 @@ bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl_
   return true;
 }
 
-void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl_rpc_request_t *request)) {
+void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl__rpc_request_t *request)) {
   bl_worker_destroy(rpc->prober);
   rpc->prober = NULL;
   bl_loop_drain(rpc->loop); // handles the result of a finished probe

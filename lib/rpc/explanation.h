@@ -12,13 +12,13 @@
 // Time limit of one explanation.
 #define BL__EXPLANATION_MS 2000
 
-typedef void (*bl__explained_fn)(bl_rpc_request_t *request, const bl_error_t *err);
+typedef void (*bl__explained_fn)(bl__rpc_request_t *request, const bl_error_t *err);
 
 // Starts to determine why `request` could not connect. It ended with `err`. `explained` is called later with the cause,
 // or with `err` unchanged. The request must live until then. Returns false if nothing can be determined: `explained` is
 // then not called.
-bool bl__explanation_begin(bl_rpc_request_t *request, const bl_error_t *err, bl__explained_fn explained);
+bool bl__explanation_begin(bl__rpc_request_t *request, const bl_error_t *err, bl__explained_fn explained);
 // Ends explanations in progress without calling `explained`. Calls `dropped` for each, to free its request.
-void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl_rpc_request_t *request));
+void bl__explanations_end(bl_rpc_t *rpc, void (*dropped)(bl__rpc_request_t *request));
 
 #endif

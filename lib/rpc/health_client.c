@@ -16,9 +16,7 @@ typedef struct check {
   void *context;
 } check_t;
 
-static void on_checked(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                       void *context) {
-  (void)request;
+static void on_checked(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   check_t check = *(check_t *)context;
   free(context);
   bl_error_t fine = {.status = BL_OK};

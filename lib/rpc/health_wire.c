@@ -54,6 +54,5 @@ bl_status_t bl__health_start_check(bl_rpc_channel_t *channel, const char *servic
                                    bl_rpc_done_fn done, void *context, bl_error_t *err) {
   Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
   request.service = (char *)service; // protobuf-c has no const strings; packing only reads it
-  return bl_rpc_channel_call(channel, bl__health_service(), "Check", &request.base, deadline_ms, done, context, NULL,
-                             err);
+  return bl_rpc_channel_call(channel, bl__health_service(), "Check", &request.base, deadline_ms, done, context, err);
 }

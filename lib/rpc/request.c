@@ -12,8 +12,8 @@
 
 // ---- life -----------------------------------------------------------------------------------------------------------
 
-static bl_rpc_request_t *take_request(bl_rpc_channel_t *channel) {
-  bl_rpc_request_t *request = channel->free;
+static bl__rpc_request_t *take_request(bl_rpc_channel_t *channel) {
+  bl__rpc_request_t *request = channel->free;
   if (request != NULL) {
     channel->free = request->next;
     channel->free_count--;
@@ -44,7 +44,7 @@ static bl_rpc_request_t *take_request(bl_rpc_channel_t *channel) {
   return request;
 }
 
-static void leave_channel(bl_rpc_request_t *request) {
+static void leave_channel(bl__rpc_request_t *request) {
   bl_rpc_channel_t *channel = request->channel;
   *(request->previous != NULL ? &request->previous->next : &channel->requests) = request->next;
   if (request->next != NULL) {
@@ -53,7 +53,7 @@ static void leave_channel(bl_rpc_request_t *request) {
 }
 
 // Called after all events have arrived. Frees what gRPC allocated, and keeps the structure for a later call.
-static void release_request(bl_rpc_request_t *request) {
+static void release_request(bl__rpc_request_t *request) {
   grpc_call_unref(request->call);
   bl__line_release(request->line);
   if (request->output != NULL) {
@@ -78,13 +78,13 @@ static void release_request(bl_rpc_request_t *request) {
   channel->free = request;
 }
 
-static void report_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err) {
+static void report_done(bl__rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err) {
   bl_rpc_done_fn done = request->done;
   request->done = NULL;
-  done(request, output, err, request->context);
+  done(output, err, request->context);
 }
 
-void bl__request_abandon(bl_rpc_request_t *request) {
+void bl__rpc_request_abandon(bl__rpc_request_t *request) {
   bl_error_t err;
   (void)bl_error_set(&err, BL_CANCELLED, "%s: %s: the channel was closed", request->channel->address,
                      request->method->name);
@@ -99,7 +99,7 @@ void bl__request_abandon(bl_rpc_request_t *request) {
 // ---- the end of a request -------------------------------------------------------------------------------------------
 
 // Returns the server's own status if it was sent by name. BL_OK: it was not.
-static bl_status_t said_status(const bl_rpc_request_t *request) {
+static bl_status_t said_status(const bl__rpc_request_t *request) {
   for (size_t i = 0; i < request->trailing.count; i++) {
     const grpc_metadata *entry = &request->trailing.metadata[i];
     if (grpc_slice_str_cmp(entry->key, BL__RPC_STATUS_KEY) != 0) {
@@ -115,14 +115,14 @@ static bl_status_t said_status(const bl_rpc_request_t *request) {
 }
 
 // Otherwise maps the gRPC code. A call that was cancelled, but not by this side, means that the server ended.
-static bl_status_t read_status(const bl_rpc_request_t *request) {
+static bl_status_t read_status(const bl__rpc_request_t *request) {
   const bl_status_t said = said_status(request);
   const bool ended = request->code == GRPC_STATUS_CANCELLED && !request->cancelled;
   return said != BL_OK ? said : ended ? BL_UNAVAILABLE : bl_status_from_grpc_code((int)request->code);
 }
 
 // Returns true if an attempt may find the cause (explanation.h).
-static bool read_error(const bl_rpc_request_t *request, bl_error_t *err) {
+static bool read_error(const bl__rpc_request_t *request, bl_error_t *err) {
   if (request->failure.status != BL_OK) {
     *err = request->failure;
     return false;
@@ -149,7 +149,7 @@ static bool read_error(const bl_rpc_request_t *request, bl_error_t *err) {
 }
 
 // Unpacks request->output. A failure becomes the request's.
-static const ProtobufCMessage *read_output(bl_rpc_request_t *request) {
+static const ProtobufCMessage *read_output(bl__rpc_request_t *request) {
   ProtobufCMessage *output = NULL;
   bl_status_t status =
       bl__message_unpack(request->method->output, request->output, &request->arena, &output, &request->failure);
@@ -164,7 +164,7 @@ static const ProtobufCMessage *read_output(bl_rpc_request_t *request) {
   return output;
 }
 
-static void end_explained(bl_rpc_request_t *request, const bl_error_t *err) {
+static void end_explained(bl__rpc_request_t *request, const bl_error_t *err) {
   request->explaining = false;
   if (request->done != NULL) {
     report_done(request, NULL, err); // may destroy the channel; the request outlives it
@@ -172,11 +172,11 @@ static void end_explained(bl_rpc_request_t *request, const bl_error_t *err) {
   release_request(request);
 }
 
-void bl__requests_end(bl_rpc_t *rpc) {
+void bl__rpc_requests_end(bl_rpc_t *rpc) {
   bl__explanations_end(rpc, release_request);
 }
 
-static void end_request(bl_rpc_request_t *request) {
+static void end_request(bl__rpc_request_t *request) {
   if (request->done != NULL) {
     bl_error_t err;
     const ProtobufCMessage *output = NULL;
@@ -197,7 +197,7 @@ static void end_request(bl_rpc_request_t *request) {
   release_request(request);
 }
 
-static void free_input(bl_rpc_request_t *request) {
+static void free_input(bl__rpc_request_t *request) {
   if (request->input != NULL) {
     grpc_byte_buffer_destroy(request->input);
     request->input = NULL;
@@ -208,7 +208,7 @@ static void free_input(bl_rpc_request_t *request) {
 
 static void on_received(bl_message_t *message);
 
-static void receive_next(bl_rpc_request_t *request) {
+static void receive_next(bl__rpc_request_t *request) {
   request->receiving = true;
   request->outstanding++;
   bl__rpc_tag_arm(request->rpc, &request->received, on_received);
@@ -218,7 +218,7 @@ static void receive_next(bl_rpc_request_t *request) {
 
 // Continues after an event: reads the next message of a stream, or ends the request when gRPC is done with it. A stream
 // that ended with OK is read to its end, in whatever order its last messages and its status arrive.
-static void advance(bl_rpc_request_t *request) {
+static void advance(bl__rpc_request_t *request) {
   const bool readable = request->stream && !request->exhausted && request->done != NULL &&
                         (!request->has_status || request->code == GRPC_STATUS_OK);
   if (readable) {
@@ -231,7 +231,7 @@ static void advance(bl_rpc_request_t *request) {
 }
 
 static void on_received(bl_message_t *message) {
-  bl_rpc_request_t *request = BL__TAG_OWNER(message, bl_rpc_request_t, received);
+  bl__rpc_request_t *request = BL__TAG_OWNER(message, bl__rpc_request_t, received);
   request->outstanding--;
   request->receiving = false;
   if (!request->received.ok || request->output == NULL) {
@@ -243,7 +243,7 @@ static void on_received(bl_message_t *message) {
       request->exhausted = true;
     } else {
       request->in_message = true; // keeps the request if its callback destroys the channel
-      request->message(request, output, request->context);
+      request->message(output, request->context);
       request->in_message = false;
       bl__arena_reset(&request->arena);
     }
@@ -252,17 +252,17 @@ static void on_received(bl_message_t *message) {
 }
 
 static void on_status(bl_message_t *message) {
-  bl_rpc_request_t *request = BL__TAG_OWNER(message, bl_rpc_request_t, ended);
+  bl__rpc_request_t *request = BL__TAG_OWNER(message, bl__rpc_request_t, ended);
   request->outstanding--;
   request->has_status = true;
   advance(request);
 }
 
-void bl_rpc_request_hold(bl_rpc_request_t *request) {
+void bl__rpc_request_hold(bl__rpc_request_t *request) {
   request->held = true;
 }
 
-void bl_rpc_request_resume(bl_rpc_request_t *request) {
+void bl__rpc_request_resume(bl__rpc_request_t *request) {
   request->held = false;
   advance(request);
 }
@@ -270,7 +270,7 @@ void bl_rpc_request_resume(bl_rpc_request_t *request) {
 // ---- start ----------------------------------------------------------------------------------------------------------
 
 static void on_started(bl_message_t *message) {
-  bl_rpc_request_t *request = BL__TAG_OWNER(message, bl_rpc_request_t, started);
+  bl__rpc_request_t *request = BL__TAG_OWNER(message, bl__rpc_request_t, started);
   request->outstanding--;
   free_input(request);
   request->has_status |= !request->stream;
@@ -291,7 +291,7 @@ static gpr_timespec deadline_after(uint64_t deadline_ms) {
 }
 
 // Starts the batches of a request. A unary call has one. A stream has one for what is sent and one for the status.
-static void start_batches(bl_rpc_request_t *request) {
+static void start_batches(bl__rpc_request_t *request) {
   grpc_op ops[6];
   memset(ops, 0, sizeof ops);
   size_t count = 0;
@@ -319,11 +319,10 @@ static void start_batches(bl_rpc_request_t *request) {
   }
 }
 
-// `message` is NULL for a unary call.
-static bl_status_t start_request(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
-                                 const char *method_name, const ProtobufCMessage *input, uint64_t deadline_ms,
-                                 bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
-                                 bl_rpc_request_t **result, bl_error_t *err) {
+bl_status_t bl__rpc_request_start(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
+                                  const char *method_name, const ProtobufCMessage *input, uint64_t deadline_ms,
+                                  bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
+                                  bl__rpc_request_t **result, bl_error_t *err) {
   assert(bl_loop_is_current(channel->rpc->loop));
   const ProtobufCMethodDescriptor *method = protobuf_c_service_descriptor_get_method_by_name(service, method_name);
   if (method == NULL) {
@@ -335,7 +334,7 @@ static bl_status_t start_request(bl_rpc_channel_t *channel, const ProtobufCServi
     bl_error_prefix(err, "%s: %s", channel->address, method->name);
     return status;
   }
-  bl_rpc_request_t *request = take_request(channel);
+  bl__rpc_request_t *request = take_request(channel);
   if (request == NULL) {
     grpc_byte_buffer_destroy(packed);
     return bl_error_set(err, BL_EXHAUSTED, "%s: %s: out of memory", channel->address, method->name);
@@ -360,19 +359,18 @@ static bl_status_t start_request(bl_rpc_channel_t *channel, const ProtobufCServi
 
 bl_status_t bl_rpc_channel_call(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                 const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
-                                bl_rpc_done_fn done, void *context, bl_rpc_request_t **request, bl_error_t *err) {
-  return start_request(channel, service, method, input, deadline_ms, NULL, done, context, request, err);
+                                bl_rpc_done_fn done, void *context, bl_error_t *err) {
+  return bl__rpc_request_start(channel, service, method, input, deadline_ms, NULL, done, context, NULL, err);
 }
 
 bl_status_t bl_rpc_channel_stream(bl_rpc_channel_t *channel, const ProtobufCServiceDescriptor *service,
                                   const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
-                                  bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
-                                  bl_rpc_request_t **request, bl_error_t *err) {
+                                  bl_rpc_message_fn message, bl_rpc_done_fn done, void *context, bl_error_t *err) {
   assert(message != NULL);
-  return start_request(channel, service, method, input, deadline_ms, message, done, context, request, err);
+  return bl__rpc_request_start(channel, service, method, input, deadline_ms, message, done, context, NULL, err);
 }
 
-void bl_rpc_request_cancel(bl_rpc_request_t *request) {
+void bl__rpc_request_cancel(bl__rpc_request_t *request) {
   assert(bl_loop_is_current(request->rpc->loop));
   request->cancelled = true;
   grpc_call_cancel(request->call, NULL);

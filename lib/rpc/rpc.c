@@ -134,7 +134,7 @@ void bl_rpc_destroy(bl_rpc_t *rpc) {
            rpc->users, beside);
     return; // leaked, because they still use it
   }
-  bl__requests_end(rpc);
+  bl__rpc_requests_end(rpc);
   if (rpc->first != rpc) {
     destroy_beside(rpc);
     return;

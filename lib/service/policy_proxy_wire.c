@@ -122,8 +122,7 @@ static bl_status_t find_driver(bl_policy_proxy_t *proxy, bl_rpc_channel_t **chan
 
 // ---- calls ----------------------------------------------------------------------------------------------------------
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   bl_rpc_call_t *call = context;
   if (output != NULL) {
     bl_rpc_call_reply(call, output);
@@ -138,7 +137,7 @@ static void relay(bl_policy_proxy_t *proxy, bl_rpc_call_t *call, const char *met
   bl_status_t status = find_driver(proxy, &channel, &err);
   if (status == BL_OK) {
     status = bl_rpc_channel_call(channel, &ballast__v1__driver__descriptor, method, input,
-                                 bl_rpc_call_remaining_ms(call), answered, call, NULL, &err);
+                                 bl_rpc_call_remaining_ms(call), answered, call, &err);
   }
   if (status != BL_OK) {
     bl_rpc_call_fail(call, &err);

@@ -13,8 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void watched(const ProtobufCMessage *output, void *context) {
   watcher_t *watcher = context;
   const Ballast__V1__WatchResponse *event = (const Ballast__V1__WatchResponse *)output;
   if (event->revision != 0) {                                 // else of a driver that is still to come
@@ -38,9 +37,7 @@ static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, v
   }
 }
 
-static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                        void *context) {
-  (void)request;
+static void watch_ended(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   watcher_t *watcher = context;
   assert_int_equal(err->status, BL_OK);
@@ -53,12 +50,11 @@ void watcher_follow(watcher_t *watcher, uint64_t record) {
   request.after_revision = watcher->revision;
   request.record = record;
   assert_int_equal(bl_rpc_channel_stream(watcher->channel, &ballast__v1__driver__descriptor, "Watch", &request.base,
-                                         BL_RPC_NO_DEADLINE, watched, watch_ended, watcher, NULL, &err),
+                                         BL_RPC_NO_DEADLINE, watched, watch_ended, watcher, &err),
                    BL_OK);
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   watcher_t *watcher = context;
   assert_int_equal(err->status, BL_OK);
   watcher->answered = true;
@@ -78,7 +74,7 @@ static void call(watcher_t *watcher, const char *method, const ProtobufCMessage 
   bl_error_t err;
   watcher->answered = false;
   assert_int_equal(bl_rpc_channel_call(watcher->channel, &ballast__v1__driver__descriptor, method, input, 5000,
-                                       answered, watcher, NULL, &err),
+                                       answered, watcher, &err),
                    BL_OK);
 }
 

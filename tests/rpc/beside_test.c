@@ -19,6 +19,12 @@
 
 #include <cmocka.h>
 
+// A stream that is held after its first message.
+typedef struct held {
+  struct other *other;
+  bl__rpc_request_t *request;
+} held_t;
+
 // What runs on the other loop, and all that only its thread touches.
 typedef struct other {
   bl_loop_thread_t *thread;
@@ -31,6 +37,7 @@ typedef struct other {
 
   unsigned to_call; // unary calls to start, or still to make one after the other
   unsigned to_stream;
+  held_t held[3]; // the streams
   unsigned answered;
   unsigned failed; // not with BL_CANCELLED
   unsigned cancelled;
@@ -76,9 +83,7 @@ enum { CHAIN = 3000 };
 
 static void call_next(other_t *other);
 
-static void chain_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                       void *context) {
-  (void)request;
+static void chain_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   other_t *other = context;
   other->elsewhere += !bl_loop_is_current(other->loop);
   other->failed += err->status != BL_OK;
@@ -133,8 +138,7 @@ static void both_loops_call_at_the_same_time(void **state) {
 
 // ---- its end with calls under way ----------------------------------------------------------------------------------------
 
-static void count_end(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void count_end(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   other_t *other = context;
   other->elsewhere += !bl_loop_is_current(other->loop);
@@ -142,11 +146,15 @@ static void count_end(bl_rpc_request_t *request, const ProtobufCMessage *output,
   other->failed += err->status != BL_CANCELLED;
 }
 
-static void hold(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
+static void hold(const ProtobufCMessage *output, void *context) {
   (void)output;
-  other_t *other = context;
-  other->elsewhere += !bl_loop_is_current(other->loop);
-  bl_rpc_request_hold(request);
+  const held_t *held = context;
+  held->other->elsewhere += !bl_loop_is_current(held->other->loop);
+  bl__rpc_request_hold(held->request);
+}
+
+static void held_end(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
+  count_end(output, err, ((const held_t *)context)->other);
 }
 
 static void start_hanging(void *context) {
@@ -158,7 +166,10 @@ static void start_hanging(void *context) {
     }
   }
   for (unsigned i = 0; i < other->to_stream; i++) {
-    if (echo_start_stream(other->channel, "Count", &much, 100000, hold, count_end, other, NULL, NULL) != BL_OK) {
+    held_t *held = &other->held[i];
+    held->other = other;
+    if (echo_start_stream(other->channel, "Count", &much, 100000, hold, held_end, held, &held->request, NULL) !=
+        BL_OK) {
       abort();
     }
   }

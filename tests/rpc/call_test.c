@@ -96,8 +96,8 @@ static void cancelling_ends_both_sides(void **state) {
   world_start(world, "Hang", &(echo_request_t){0}, 20000, &outcome);
   world_wait_for(world, &world->echo.arrived, arrived + 1);
   assert_int_equal(outcome.done, 0);
-  bl_rpc_request_cancel(outcome.request);
-  bl_rpc_request_cancel(outcome.request);
+  bl__rpc_request_cancel(outcome.request);
+  bl__rpc_request_cancel(outcome.request);
   world_wait(world, &outcome);
   assert_int_equal(outcome.err.status, BL_CANCELLED);
   world_wait_for(world, &world->echo.cancelled, cancelled + 1);
@@ -208,7 +208,7 @@ static void calls_over_the_limit_are_refused(void **state) {
   assert_int_equal(outcome.err.status, BL_EXHAUSTED);
   assert_non_null(strstr(outcome.err.text, "limit of 4 calls"));
   for (unsigned i = 0; i < LIMIT; i++) {
-    bl_rpc_request_cancel(hanging[i].request);
+    bl__rpc_request_cancel(hanging[i].request);
     world_wait(&world, &hanging[i]);
   }
   world_wait_for(&world, &world.echo.cancelled, LIMIT);

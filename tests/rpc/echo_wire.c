@@ -73,21 +73,21 @@ static void free_request(Ballast__Test__EchoRequest *request) {
 }
 
 bl_status_t echo_start(bl_rpc_channel_t *channel, const char *method, const echo_request_t *from, uint64_t deadline_ms,
-                       bl_rpc_done_fn done, void *context, bl_rpc_request_t **handle, bl_error_t *err) {
+                       bl_rpc_done_fn done, void *context, bl__rpc_request_t **handle, bl_error_t *err) {
   Ballast__Test__EchoRequest request;
   fill_request(&request, from);
-  bl_status_t status =
-      bl_rpc_channel_call(channel, echo_service(), method, &request.base, deadline_ms, done, context, handle, err);
+  bl_status_t status = bl__rpc_request_start(channel, echo_service(), method, &request.base, deadline_ms, NULL, done,
+                                             context, handle, err);
   free_request(&request);
   return status;
 }
 
 bl_status_t echo_start_stream(bl_rpc_channel_t *channel, const char *method, const echo_request_t *from,
                               uint64_t deadline_ms, bl_rpc_message_fn message, bl_rpc_done_fn done, void *context,
-                              bl_rpc_request_t **handle, bl_error_t *err) {
+                              bl__rpc_request_t **handle, bl_error_t *err) {
   Ballast__Test__EchoRequest request;
   fill_request(&request, from);
-  bl_status_t status = bl_rpc_channel_stream(channel, echo_service(), method, &request.base, deadline_ms, message, done,
+  bl_status_t status = bl__rpc_request_start(channel, echo_service(), method, &request.base, deadline_ms, message, done,
                                              context, handle, err);
   free_request(&request);
   return status;

@@ -3,7 +3,7 @@
 #ifndef BALLAST_TESTS_RPC_ECHO_WIRE_H
 #define BALLAST_TESTS_RPC_ECHO_WIRE_H
 
-#include "rpc/channel.h"
+#include "rpc/request.h"
 #include "rpc/server.h"
 
 typedef struct echo_request {
@@ -32,10 +32,10 @@ BL_MUST_USE bl_status_t echo_send(bl_rpc_call_t *call, const echo_response_t *re
                                   void *context);
 
 BL_MUST_USE bl_status_t echo_start(bl_rpc_channel_t *channel, const char *method, const echo_request_t *request,
-                                   uint64_t deadline_ms, bl_rpc_done_fn done, void *context, bl_rpc_request_t **handle,
+                                   uint64_t deadline_ms, bl_rpc_done_fn done, void *context, bl__rpc_request_t **handle,
                                    bl_error_t *err);
 BL_MUST_USE bl_status_t echo_start_stream(bl_rpc_channel_t *channel, const char *method, const echo_request_t *request,
                                           uint64_t deadline_ms, bl_rpc_message_fn message, bl_rpc_done_fn done,
-                                          void *context, bl_rpc_request_t **handle, bl_error_t *err);
+                                          void *context, bl__rpc_request_t **handle, bl_error_t *err);
 
 #endif

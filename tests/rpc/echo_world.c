@@ -87,9 +87,8 @@ void world_cleanup(world_t *world) {
   bl_loop_destroy(world->loop);
 }
 
-static void on_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
+static void on_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   outcome_t *outcome = context;
-  (void)request;
   outcome->request = NULL;
   outcome->done++;
   outcome->err = *err;
@@ -102,14 +101,14 @@ static void on_done(bl_rpc_request_t *request, const ProtobufCMessage *output, c
   bl_loop_stop(outcome->loop);
 }
 
-static void on_message(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
+static void on_message(const ProtobufCMessage *output, void *context) {
   outcome_t *outcome = context;
   echo_response_t response = echo_read_response(output);
   outcome->out_of_order += response.index != outcome->messages;
   outcome->payload_bytes += response.payload_bytes;
   outcome->messages++;
   if (outcome->messages == outcome->hold_at) {
-    bl_rpc_request_hold(request);
+    bl__rpc_request_hold(outcome->request);
   }
 }
 

@@ -20,7 +20,7 @@ typedef struct world {
 // One call of a test and what became of it.
 typedef struct outcome {
   bl_loop_t *loop;
-  bl_rpc_request_t *request;
+  bl__rpc_request_t *request;
   unsigned done;     // how often `done` fired
   unsigned messages; // of a stream
   unsigned out_of_order;

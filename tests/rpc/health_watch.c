@@ -5,8 +5,7 @@
 
 #include "grpc/health/v1/health.pb-c.h"
 
-static void on_message(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void on_message(const ProtobufCMessage *output, void *context) {
   const health_watch_t *watch = context;
   bl_error_t fine = {.status = BL_OK};
   if (watch->changed != NULL) {
@@ -14,8 +13,7 @@ static void on_message(bl_rpc_request_t *request, const ProtobufCMessage *output
   }
 }
 
-static void on_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void on_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   health_watch_t *watch = context;
   watch->request = NULL;
@@ -29,13 +27,13 @@ bl_status_t health_watch_start(health_watch_t *watch, bl_rpc_channel_t *channel,
   Grpc__Health__V1__HealthCheckRequest input = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
   input.service = (char *)service;
   *watch = (health_watch_t){.changed = changed, .context = context};
-  return bl_rpc_channel_stream(channel, bl__health_service(), "Watch", &input.base, BL_RPC_NO_DEADLINE, on_message,
+  return bl__rpc_request_start(channel, bl__health_service(), "Watch", &input.base, BL_RPC_NO_DEADLINE, on_message,
                                on_done, watch, &watch->request, NULL);
 }
 
 void health_watch_stop(health_watch_t *watch) {
   watch->changed = NULL;
   if (watch->request != NULL) {
-    bl_rpc_request_cancel(watch->request);
+    bl__rpc_request_cancel(watch->request);
   }
 }

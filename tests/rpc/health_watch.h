@@ -4,9 +4,10 @@
 #define BALLAST_TESTS_RPC_HEALTH_WATCH_H
 
 #include "rpc/health.h"
+#include "rpc/request.h"
 
 typedef struct health_watch {
-  bl_rpc_request_t *request; // NULL: over
+  bl__rpc_request_t *request; // NULL: over
   bl_rpc_health_checked_fn changed;
   void *context;
 } health_watch_t;

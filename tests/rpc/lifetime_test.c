@@ -63,7 +63,7 @@ static void shutdown_cancels_what_does_not_finish(void **state) {
   assert_int_equal(world.echo.cancelled, 2);
   world_wait(&world, &unary);
   assert_int_equal(stream.done, 0); // its end comes after the messages that were not read yet
-  bl_rpc_request_resume(stream.request);
+  bl__rpc_request_resume(stream.request);
   world_wait(&world, &stream);
   assert_int_equal(unary.err.status, BL_UNAVAILABLE); // nobody gave it up
   assert_int_equal(stream.err.status, BL_UNAVAILABLE);
@@ -104,17 +104,14 @@ static void close_channel(world_t *world) {
   bl_rpc_channel_destroy(channel);
 }
 
-static void close_in_message(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void close_in_message(const ProtobufCMessage *output, void *context) {
   closer_t *closer = context;
   closer->messages++;
   close_channel(closer->world);
   assert_int_equal(echo_read_response(output).index, 0); // still readable
 }
 
-static void close_in_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                          void *context) {
-  (void)request;
+static void close_in_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)err;
   closer_t *closer = context;
   closer->done++;

@@ -64,7 +64,7 @@ static void a_reader_that_holds_makes_the_server_wait(void **state) {
   assert_in_range(stuck_at, 1, 399);
   assert_int_equal(outcome.messages, 1);
   assert_int_equal(outcome.done, 0);
-  bl_rpc_request_resume(outcome.request);
+  bl__rpc_request_resume(outcome.request);
   world_wait(world, &outcome);
   assert_int_equal(outcome.err.status, BL_OK);
   assert_int_equal(outcome.messages, 400);
@@ -81,7 +81,7 @@ static void a_held_stream_keeps_its_last_messages(void **state) {
   world_run_for(world, 50);
   assert_int_equal(outcome.done, 0);
   assert_int_equal(outcome.messages, 1);
-  bl_rpc_request_resume(outcome.request);
+  bl__rpc_request_resume(outcome.request);
   world_wait(world, &outcome);
   assert_int_equal(outcome.messages, 5);
   assert_int_equal(outcome.err.status, BL_OK);
@@ -93,7 +93,7 @@ static void cancelling_a_stream_ends_both_sides(void **state) {
   unsigned cancelled = world->echo.cancelled;
   world_start_stream(world, "Count", &(echo_request_t){.count = 1000000, .payload_bytes = 65536}, 20000, &outcome);
   world_wait_for(world, &outcome.messages, 2);
-  bl_rpc_request_cancel(outcome.request);
+  bl__rpc_request_cancel(outcome.request);
   world_wait(world, &outcome);
   assert_int_equal(outcome.err.status, BL_CANCELLED);
   assert_int_equal(outcome.messages, 2);

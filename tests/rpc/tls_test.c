@@ -146,7 +146,7 @@ static void certificates_are_replaced_while_both_run(void **state) {
   world_call(&world, "Say", &(echo_request_t){.text = "after"}, 20000, &outcome); // on a connection of its own
   assert_int_equal(outcome.err.status, BL_OK);
   assert_string_not_equal(peer, world.echo.peer);
-  bl_rpc_request_resume(stream.request); // goes on where it was
+  bl__rpc_request_resume(stream.request); // goes on where it was
   world_wait(&world, &stream);
   assert_int_equal(stream.err.status, BL_OK);
   assert_int_equal(stream.messages, 3);

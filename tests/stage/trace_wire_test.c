@@ -4,6 +4,7 @@
 #include "service_core_wire.h"
 
 #include "loop/timer.h"
+#include "rpc/request.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +23,7 @@ typedef struct world {
   bl_service_t service;
   bl_engine_t engine;
   bl_stage_step_t step;
-  bl_rpc_request_t *request;
+  bl__rpc_request_t *request;
   uint32_t events;
   bool slow;
   bl_error_t err;
@@ -57,7 +58,7 @@ static void another_step(bl_timer_t *timer, void *context) {
   (void)timer;
   (void)context;
   run_events(10);
-  bl_rpc_request_resume(world.request);
+  bl__rpc_request_resume(world.request);
 }
 
 static int set_up(void **state) {
@@ -92,20 +93,19 @@ static int tear_down(void **state) {
   return 0;
 }
 
-static void arrived(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
+static void arrived(const ProtobufCMessage *output, void *context) {
   (void)context;
   world.events += (uint32_t)((const Ballast__V1__StageTraceResponse *)output)->n_events;
   if (world.slow) {
     world.slow = false;
-    bl_rpc_request_hold(request);
+    bl__rpc_request_hold(world.request);
     bl_timer_start(world.timer, 200, 0); // the server has sent by then what the connection takes
   } else if (world.events > 2 * EVENTS) {
-    bl_rpc_request_cancel(request);
+    bl__rpc_request_cancel(world.request);
   }
 }
 
-static void ended(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void ended(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   (void)context;
   world.err = *err;
@@ -115,7 +115,7 @@ static void ended(bl_rpc_request_t *request, const ProtobufCMessage *output, con
 static void read_trace(void) {
   const Ballast__V1__StageTraceRequest input = BALLAST__V1__STAGE_TRACE_REQUEST__INIT;
   bl_error_t err;
-  assert_int_equal(bl_rpc_channel_stream(world.channel, &ballast__v1__stage__descriptor, "Trace", &input.base, 60000,
+  assert_int_equal(bl__rpc_request_start(world.channel, &ballast__v1__stage__descriptor, "Trace", &input.base, 60000,
                                          arrived, ended, NULL, &world.request, &err),
                    BL_OK);
   bl_loop_run(world.loop);

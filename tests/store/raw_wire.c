@@ -105,8 +105,7 @@ static void read_answer(raw_call_kind_t kind, raw_output_t *output, const Protob
   }
 }
 
-static void done(bl_rpc_request_t *request, const ProtobufCMessage *message, const bl_error_t *err, void *context) {
-  (void)request;
+static void done(const ProtobufCMessage *message, const bl_error_t *err, void *context) {
   raw_store_t *store = context;
   store->err = *err;
   if (message != NULL && store->output != NULL) {
@@ -145,7 +144,7 @@ static void fill_parts(parts_t *parts, const raw_input_t *input) {
 
 static bl_status_t send(raw_store_t *store, const char *method, const ProtobufCMessage *message) {
   return bl_rpc_channel_call(store->channel, &ballast__v1__store__descriptor, method, message, DEADLINE_MS, done, store,
-                             NULL, &store->err);
+                             &store->err);
 }
 
 static bl_status_t send_admin(raw_store_t *store, raw_call_kind_t kind, const raw_input_t *input) {
@@ -270,7 +269,7 @@ bl_status_t raw_call(raw_store_t *store, raw_call_kind_t kind, const raw_input_t
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-static void on_events(bl_rpc_request_t *request, const ProtobufCMessage *message, void *context) {
+static void on_events(const ProtobufCMessage *message, void *context) {
   raw_store_t *store = context;
   raw_output_t *output = store->output;
   const Ballast__V1__WatchLeasesResponse *answer = (const Ballast__V1__WatchLeasesResponse *)message;
@@ -284,7 +283,7 @@ static void on_events(bl_rpc_request_t *request, const ProtobufCMessage *message
     add_item(output, &item);
   }
   if (output->count >= store->watched) {
-    bl_rpc_request_cancel(request);
+    bl__rpc_request_cancel(store->watch);
   }
 }
 
@@ -295,8 +294,9 @@ bl_status_t raw_watch(raw_store_t *store, uint64_t from_revision, size_t events,
   store->watched = events;
   store->output = output;
   store->over = false;
-  bl_status_t status = bl_rpc_channel_stream(store->channel, &ballast__v1__store__descriptor, "WatchLeases",
-                                             &message.base, DEADLINE_MS, on_events, done, store, NULL, &store->err);
+  bl_status_t status =
+      bl__rpc_request_start(store->channel, &ballast__v1__store__descriptor, "WatchLeases", &message.base, DEADLINE_MS,
+                            on_events, done, store, &store->watch, &store->err);
   while (status == BL_OK && !store->over) {
     bl_loop_run(store->loop);
   }

@@ -4,7 +4,7 @@
 #ifndef TESTS_STORE_RAW_WIRE_H
 #define TESTS_STORE_RAW_WIRE_H
 
-#include "rpc/channel.h"
+#include "rpc/request.h"
 
 #define RAW_ID    16
 #define RAW_ITEMS 64
@@ -62,6 +62,7 @@ typedef struct raw_store {
   raw_call_kind_t kind;
   raw_output_t *output;
   size_t watched; // events that a watch waits for
+  bl__rpc_request_t *watch;
   bl_error_t err;
 } raw_store_t;
 

@@ -17,8 +17,7 @@ struct bl_announcer {
   size_t count;
 };
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   (void)err; // repeated soon
   (void)context;
@@ -33,7 +32,7 @@ static void announce(bl_timer_t *timer, void *context) {
   bl_error_t err;
   for (size_t i = 0; i < self->count; i++) {
     (void)!bl_rpc_channel_call(self->stores[i], &ballast__v1__store__descriptor, "Announce", &request.base, EVERY_MS,
-                               answered, self, NULL, &err);
+                               answered, self, &err);
   }
 }
 

@@ -88,8 +88,7 @@ static void finish(pending_t *pending, const ProtobufCMessage *output, const bl_
   free(pending);
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   finish(context, output, err);
 }
 
@@ -123,8 +122,8 @@ static pending_t *pend(bl_stage_client_t *client, bl__answer_fn read, bl_stage_a
 
 static void call(bl_stage_client_t *client, const char *method, const ProtobufCMessage *input, uint64_t deadline_ms,
                  pending_t *pending) {
-  if (bl_rpc_channel_call(client->channel, service, method, input, deadline_ms, answered, pending, NULL,
-                          &pending->err) != BL_OK) {
+  if (bl_rpc_channel_call(client->channel, service, method, input, deadline_ms, answered, pending, &pending->err) !=
+      BL_OK) {
     fail_later(pending);
   }
 }
@@ -314,8 +313,7 @@ void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, bl_s
 
 // ---- traces ---------------------------------------------------------------------------------------------------------
 
-static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void traced(const ProtobufCMessage *output, void *context) {
   const pending_t *pending = context;
   const Ballast__V1__StageTraceResponse *response = (const Ballast__V1__StageTraceResponse *)output;
   for (size_t i = 0; i < response->n_events; i++) {
@@ -337,7 +335,7 @@ void bl_stage_client_trace(bl_stage_client_t *client, bl_stage_trace_fn event, b
   pending_t *pending = pend(client, NULL, done, context);
   pending->event = event;
   if (bl_rpc_channel_stream(client->channel, service, "Trace", &request.base, SHORT_DEADLINE_MS, traced, answered,
-                            pending, NULL, &pending->err) != BL_OK) {
+                            pending, &pending->err) != BL_OK) {
     fail_later(pending);
   }
 }

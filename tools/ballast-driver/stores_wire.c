@@ -55,8 +55,7 @@ void bl_stores_destroy(bl_stores_t *stores) {
   free(stores);
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   store_t *store = context;
   store->looking = false;
   store->looked = true;
@@ -75,7 +74,7 @@ static void look(store_t *store, uint64_t now_ms) {
   store->look_at_ms = now_ms + LOOK_MS;
   store->began_ms = now_ms;
   store->looking = bl_rpc_channel_call(store->channel, &ballast__v1__store__descriptor, "Status", &input.base,
-                                       ANSWER_MS, answered, store, NULL, &err) == BL_OK;
+                                       ANSWER_MS, answered, store, &err) == BL_OK;
 }
 
 void bl_stores_tick(bl_stores_t *stores, uint64_t now_ms) {

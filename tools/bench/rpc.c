@@ -115,7 +115,7 @@ typedef struct {
   bl_error_t err;
 } client_t;
 
-static void on_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context);
+static void on_done(const ProtobufCMessage *output, const bl_error_t *err, void *context);
 
 static void start_one(client_t *self) {
   if (bl_bench_commit_start(self->channel, ++self->started, on_done, self, &self->err) != BL_OK) {
@@ -124,8 +124,7 @@ static void start_one(client_t *self) {
   }
 }
 
-static void on_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void on_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   client_t *self = context;
   self->finished++;
   if (err->status != BL_OK) {

@@ -37,7 +37,7 @@ bl_status_t bl_bench_commit_start(bl_rpc_channel_t *channel, uint64_t step, bl_r
   Ballast__V1__CommitRequest request;
   fill(&request, &driver, step);
   return bl_rpc_channel_call(channel, &ballast__v1__stage__descriptor, "Commit", &request.base, DEADLINE_MS, done,
-                             context, NULL, err);
+                             context, err);
 }
 
 uint64_t bl_bench_commit_applied(const ProtobufCMessage *output) {

@@ -62,8 +62,7 @@ static json_t *leases_json(const Ballast__V1__StoreStatusResponse *response) {
   return leases;
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   remote_t *remote = context;
   remote->asking = false;
   if (err->status == BL_CANCELLED) {
@@ -89,7 +88,7 @@ void bl_page_stores_refresh(bl_page_stores_t *stores) {
     Ballast__V1__StoreStatusRequest request = BALLAST__V1__STORE_STATUS_REQUEST__INIT;
     if (!remote->asking) {
       remote->asking = bl_rpc_channel_call(remote->channel, &ballast__v1__store__descriptor, "Status", &request.base,
-                                           DEADLINE_MS, answered, remote, NULL, &err) == BL_OK;
+                                           DEADLINE_MS, answered, remote, &err) == BL_OK;
     }
   }
 }

@@ -78,8 +78,7 @@ static void keep_place(bl_ctl_explorer_t *stage, const Ballast__V1__ProbeRespons
   }
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   guest_t *guest = context;
   bl_ctl_explorer_t *stage = guest->stage;
   const Ballast__V1__ProbeResponse *response = (const Ballast__V1__ProbeResponse *)output;
@@ -196,7 +195,7 @@ static void ask(guest_t *guest) {
   } else if (guest->party->round != MEETING || q.message.n_peers > 0 || q.message.n_gpus > 0) {
     const uint64_t deadline_ms = (q.message.n_stores + 2) * EACH_MS + SPARE_MS;
     if (bl_rpc_channel_call(guest->channel, &ballast__v1__stage__descriptor, "Probe", &q.message.base, deadline_ms,
-                            answered, guest, NULL, &guest->stage->err) == BL_OK) {
+                            answered, guest, &guest->stage->err) == BL_OK) {
       guest->party->calls.open++;
     }
   }

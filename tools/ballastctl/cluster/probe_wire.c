@@ -60,8 +60,7 @@ static void take_answer(bl_ctl_probe_t *probe, const ProtobufCMessage *output) {
   probe->ahead_seconds = wall_ns == 0 ? 0 : ((double)wall_ns - (double)bl_clock_wall_ns()) / BL_NS_PER_S;
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   asked_t *asked = context;
   asked->probe->err = *err;
   bool passes = err->status == BL_UNAVAILABLE || err->status == BL_DEADLINE;
@@ -84,7 +83,7 @@ static void ask(asked_t *asked) {
   asked->again = false;
   if (bl_rpc_channel_call(asked->channel, is_store ? &ballast__v1__store__descriptor : &ballast__v1__stage__descriptor,
                           "Status", is_store ? &store.base : &stage.base, left_ms < TRY_MS ? left_ms : TRY_MS, answered,
-                          asked, NULL, &asked->probe->err) != BL_OK) {
+                          asked, &asked->probe->err) != BL_OK) {
     bl_ctl_calls_ended(&asked->crowd->calls);
   }
 }

@@ -66,8 +66,7 @@ static void finish(call_t *call, json_t *value, const bl_error_t *err) {
   free(call);
 }
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   call_t *call = context;
   finish(call, output != NULL ? call->to_json(output) : NULL, err);
 }
@@ -104,8 +103,7 @@ static json_t *lease_json(const Ballast__V1__Lease *lease) {
 
 static bl_status_t ask_page(call_t *call, uint64_t after, bl_error_t *err);
 
-static void page_came(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void page_came(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   call_t *call = context;
   if (output == NULL) {
     finish(call, NULL, err);
@@ -135,7 +133,7 @@ static bl_status_t ask_page(call_t *call, uint64_t after, bl_error_t *err) {
   request.job = (char *)(call->question->job != NULL ? call->question->job : "");
   request.state = (char *)(call->question->state != NULL ? call->question->state : "");
   return bl_rpc_channel_call(call->store->channel, service, "ListLeases", &request.base, call->deadline_at_ms - now_ms,
-                             page_came, call, NULL, err);
+                             page_came, call, err);
 }
 
 static json_t *get_json(const ProtobufCMessage *output) {
@@ -210,7 +208,7 @@ static bl_status_t send_input(call_t *call, const char *method, const ProtobufCM
                               json_t *(*to_json)(const ProtobufCMessage *output), uint64_t deadline_ms,
                               bl_error_t *err) {
   call->to_json = to_json;
-  return bl_rpc_channel_call(call->store->channel, service, method, input, deadline_ms, answered, call, NULL, err);
+  return bl_rpc_channel_call(call->store->channel, service, method, input, deadline_ms, answered, call, err);
 }
 
 static bl_status_t send_revoke(call_t *call, uint64_t deadline_ms, bl_error_t *err) {
@@ -294,8 +292,7 @@ static json_t *event_json(const Ballast__V1__LeaseEvent *event) {
   return object;
 }
 
-static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void watched(const ProtobufCMessage *output, void *context) {
   call_t *call = context;
   const Ballast__V1__WatchLeasesResponse *response = (const Ballast__V1__WatchLeasesResponse *)output;
   if (response->compacted != 0) {
@@ -310,9 +307,7 @@ static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, v
   }
 }
 
-static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                        void *context) {
-  (void)request;
+static void watch_ended(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   call_t *call = context;
   const bl_error_t none = {.status = BL_OK};
@@ -333,7 +328,7 @@ bl_status_t bl_ctl_store_watch(bl_ctl_store_t *store, uint64_t from_revision, bl
   Ballast__V1__WatchLeasesRequest request = BALLAST__V1__WATCH_LEASES_REQUEST__INIT;
   request.from_revision = from_revision;
   bl_status_t status = bl_rpc_channel_stream(store->channel, service, "WatchLeases", &request.base, BL_RPC_NO_DEADLINE,
-                                             watched, watch_ended, call, NULL, err);
+                                             watched, watch_ended, call, err);
   if (status != BL_OK) {
     free(call);
   }

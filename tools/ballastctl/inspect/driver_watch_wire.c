@@ -180,9 +180,7 @@ static void deliver_phase(bl_ctl_driver_t *driver, const Ballast__V1__PhaseEvent
 
 static void acknowledge(bl_ctl_driver_t *driver);
 
-static void acknowledged(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                         void *context) {
-  (void)request;
+static void acknowledged(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   bl_ctl_driver_t *driver = context;
   driver->acknowledging = false;
@@ -205,13 +203,12 @@ static void acknowledge(bl_ctl_driver_t *driver) {
   bl_error_t err;
   driver->acknowledged = driver->written;
   driver->acknowledging = bl_rpc_channel_call(driver->channel, &ballast__v1__driver__descriptor, "Acknowledge",
-                                              &request.base, ACKNOWLEDGE_MS, acknowledged, driver, NULL, &err) == BL_OK;
+                                              &request.base, ACKNOWLEDGE_MS, acknowledged, driver, &err) == BL_OK;
 }
 
 // ---- the stream -----------------------------------------------------------------------------------------------------
 
-static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void watched(const ProtobufCMessage *output, void *context) {
   bl_ctl_driver_t *driver = context;
   const Ballast__V1__WatchResponse *response = (const Ballast__V1__WatchResponse *)output;
   driver->away_since_ms = 0;
@@ -238,9 +235,7 @@ static void watched(bl_rpc_request_t *request, const ProtobufCMessage *output, v
   acknowledge(driver);
 }
 
-static void watch_ended(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                        void *context) {
-  (void)request;
+static void watch_ended(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   bl_ctl_driver_t *driver = context;
   if (driver->closing) {
@@ -265,7 +260,7 @@ static bl_status_t start_watch(bl_ctl_driver_t *driver, bl_error_t *err) {
   request.record = driver->record;
   driver->written = driver->acknowledged = 0;
   return bl_rpc_channel_stream(driver->channel, &ballast__v1__driver__descriptor, "Watch", &request.base,
-                               BL_RPC_NO_DEADLINE, watched, watch_ended, driver, NULL, err);
+                               BL_RPC_NO_DEADLINE, watched, watch_ended, driver, err);
 }
 
 void bl__driver_watch_retry(bl_timer_t *timer, void *context) {

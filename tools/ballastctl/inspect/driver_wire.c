@@ -66,18 +66,17 @@ static bl_status_t call(bl_ctl_driver_t *driver, const char *method, const Proto
     return bl_error_set(err, BL_EXHAUSTED, "no memory");
   }
   *kept = asked;
-  bl_status_t status = message == NULL ? bl_rpc_channel_call(driver->channel, service, method, request, deadline_ms,
-                                                             done, kept, NULL, err)
-                                       : bl_rpc_channel_stream(driver->channel, service, method, request, deadline_ms,
-                                                               message, done, kept, NULL, err);
+  bl_status_t status =
+      message == NULL
+          ? bl_rpc_channel_call(driver->channel, service, method, request, deadline_ms, done, kept, err)
+          : bl_rpc_channel_stream(driver->channel, service, method, request, deadline_ms, message, done, kept, err);
   if (status != BL_OK) {
     free(kept);
   }
   return status;
 }
 
-static void call_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void call_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   (void)output;
   call_t *asked = context;
   asked->done(err, asked->context);
@@ -91,8 +90,7 @@ bl_status_t bl_ctl_driver_stop(bl_ctl_driver_t *driver, uint64_t deadline_ms, bl
               err);
 }
 
-static void generated(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void generated(const ProtobufCMessage *output, void *context) {
   const call_t *asked = context;
   const Ballast__V1__GenerateResponse *response = (const Ballast__V1__GenerateResponse *)output;
   if (response->text.len > 0) {
@@ -124,8 +122,7 @@ bool bl__driver_trace_grid(const Ballast__V1__DriverTraceResponse *response, bl_
   return good;
 }
 
-static void traced(bl_rpc_request_t *request, const ProtobufCMessage *output, void *context) {
-  (void)request;
+static void traced(const ProtobufCMessage *output, void *context) {
   const call_t *asked = context;
   const Ballast__V1__DriverTraceResponse *response = (const Ballast__V1__DriverTraceResponse *)output;
   bl_grid_t grid;
@@ -155,9 +152,7 @@ bl_status_t bl_ctl_driver_trace(bl_ctl_driver_t *driver, uint64_t deadline_ms, b
               (call_t){.done = done, .trace = event, .context = context}, err);
 }
 
-static void status_done(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err,
-                        void *context) {
-  (void)request;
+static void status_done(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   call_t *asked = context;
   json_t *value = output != NULL ? bl__driver_status_json((const Ballast__V1__DriverStatusResponse *)output) : NULL;
   bl_error_t failure = *err;

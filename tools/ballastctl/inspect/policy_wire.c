@@ -17,8 +17,7 @@ typedef struct question {
   bl_error_t *err;
 } question_t;
 
-static void answered(bl_rpc_request_t *request, const ProtobufCMessage *output, const bl_error_t *err, void *context) {
-  (void)request;
+static void answered(const ProtobufCMessage *output, const bl_error_t *err, void *context) {
   question_t *question = context;
   *question->err = *err;
   if (output != NULL) {
@@ -40,7 +39,7 @@ static bl_status_t ask(const char *address, uint64_t timeout_ms, const char *met
   }
   if (status == BL_OK) {
     status = bl_rpc_channel_call(channel, &ballast__v1__driver__descriptor, method, request, timeout_ms, answered,
-                                 &question, NULL, err);
+                                 &question, err);
   }
   if (status == BL_OK) {
     question.calls.open = 1;
