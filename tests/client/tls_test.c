@@ -250,6 +250,18 @@ typedef struct brief_store {
   int ended;
 } brief_store_t;
 
+static bool shake_hands(bl_stream_t *stream, int fd) {
+  bl_status_t status;
+  struct pollfd poll_fd = {.fd = fd};
+  while ((status = bl_stream_handshake(stream, NULL)) == BL_DEADLINE) {
+    poll_fd.events = bl_stream_wants_writable(stream) ? POLLOUT : POLLIN;
+    if (poll(&poll_fd, 1, 30000) != 1) {
+      break;
+    }
+  }
+  return status == BL_OK;
+}
+
 static void *end_early(void *context) {
   brief_store_t *self = context;
   const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
@@ -261,9 +273,7 @@ static void *end_early(void *context) {
     if (fd < 0 || bl_stream_tls(&stream, fd, self->tls, true, BL_STAGES, NULL) != BL_OK) {
       break;
     }
-    if (bl_stream_handshake(&stream, bl_clock_now_ns() + 30 * BL_NS_PER_S, NULL) == BL_OK) {
-      self->ended++;
-    }
+    self->ended += shake_hands(&stream, fd);
     if (self->ended == 1) {
       shutdown(fd, SHUT_WR);
       bl_socket_set_blocking(fd);
