@@ -6,6 +6,7 @@
 #include "job/checkpoint_folder.h"
 #include "sys/file.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,7 +132,10 @@ bool bl_resume_replace_init(bl_job_t *job) {
   char path[PATH_MAX], config[PATH_MAX];
   uint64_t step;
   if (job->model.init == NULL || job->checkpoint.folder == NULL || access(job->model.init, F_OK) == 0 ||
-      bl_checkpoint_folder_newest(job->checkpoint.folder, path, &step, NULL) != BL_OK ||
+      errno != ENOENT) {
+    return false;
+  }
+  if (bl_checkpoint_folder_newest(job->checkpoint.folder, path, &step, NULL) != BL_OK ||
       bl_path_join(config, sizeof config, path, "config.json") != BL_OK || access(config, R_OK) != 0) {
     return false;
   }

@@ -387,6 +387,24 @@ def test_other_settings(folder):
     print("ok warned: other data, other numbers of training")
 
 
+def test_driver_settings(folder):
+    """The same of a driver over stages that already run: it logs both."""
+    place, address, init = f"{folder}/driven", f"unix:{folder}/driven.sock", f"{folder}/driven init"
+    with open(write_job(folder)) as file:
+        shutil.copytree(json.load(file)["model"]["init"], init)
+    with stages(folder, 2, listen="127.0.0.1:0") as services:
+        for steps, rate in ((4, 1e-3), (6, 2e-3)):
+            job = write_job(folder, model={"init": init}, train=dict(TRAIN, steps=steps, lr=rate), checkpoint={"folder": place},
+                            services={"stages": [s.address for s in services], "driver": address})
+            driver = Service(folder, "ballast-driver", "--job", job, "--listen", address, "--resume")
+            assert driver.process.wait(60) == 0, driver.log()
+            shutil.rmtree(init, ignore_errors=True)
+    assert f"model.init is gone; the model and its other files are those of {place}/step-000004" in driver.log(), driver.log()
+    assert "was written by a run with train.lr 0.001 (now 0.002): it" in driver.log(), driver.log()
+    assert checkpoints(place) == ["step-000004", "step-000006"], checkpoints(place)
+    print("ok the same of a driver")
+
+
 def test_init_gone(folder, reference):
     """A run that began with weights of a folder goes on when that is gone; without a checkpoint it is needed."""
     place, report, init = f"{folder}/gone", f"{folder}/gone.jsonl", f"{folder}/init gone"
@@ -494,6 +512,7 @@ def main():
         test_other_bits(folder)
         test_other_settings(folder)
         test_init_gone(folder, reference)
+        test_driver_settings(folder)
         test_not_finite(folder)
         test_small_disk(folder, reference)
         test_full_disk(folder, reference)
