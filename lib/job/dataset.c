@@ -5,10 +5,12 @@
 #include "base/words.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define RAW_SAMPLED     65536 // first tokens of a file without a header, by which its width is checked
 #define SAMPLED_WINDOWS 64    // of a .bin, checked at the start: evenly spaced, including the first and the last
@@ -459,6 +461,16 @@ bl_status_t bl_dataset_count_validation_labels(const bl_dataset_t *dataset, uint
     status = count_window(dataset, &dataset->validation, row % dataset->validation_windows, counted, err);
   }
   return status;
+}
+
+const char *bl_dataset_unused_mask(const bl_dataset_t *dataset) {
+  const char *found = NULL;
+  for (size_t i = 0; i < dataset->file_count && !dataset->masked && found == NULL; i++) {
+    char path[PATH_MAX];
+    const int size = snprintf(path, sizeof path, "%s" BL_DATASET_MASK_SUFFIX, dataset->files[i].path);
+    found = size < (int)sizeof path && access(path, F_OK) == 0 ? dataset->files[i].path : NULL;
+  }
+  return found;
 }
 
 void bl_dataset_close(bl_dataset_t *dataset) {

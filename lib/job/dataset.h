@@ -97,6 +97,10 @@ uint64_t bl_dataset_validation_micro_batches(const bl_dataset_t *dataset);
 bl_status_t bl_dataset_count_labels(const bl_dataset_t *dataset, uint64_t step, uint64_t *counted, bl_error_t *err);
 bl_status_t bl_dataset_count_validation_labels(const bl_dataset_t *dataset, uint64_t *counted, bl_error_t *err);
 
+// Returns the path of the first file that has a mask which the job does not ask for (data.loss all); NULL: there is none.
+// Looks at files.
+const char *bl_dataset_unused_mask(const bl_dataset_t *dataset);
+
 // Reports the token at `position` of `tokens` (a stream of this dataset) as too large for the vocabulary: BL_INVALID
 // with file, offset and value.
 bl_status_t bl_dataset_fail_token(const bl_dataset_t *dataset, const bl_tokens_t *tokens, uint64_t position,

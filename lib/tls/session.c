@@ -82,7 +82,7 @@ bl_status_t bl__tls_context_create(bl__tls_set_t *set, EVP_PKEY *key, bl_error_t
   SSL_CTX_set_cert_store(context, set->authorities);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, judge_peer);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY); // else a read lasts as long as a peer sends new keys
+  SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);                // else a read lasts as long as a peer sends new keys
   SSL_CTX_set_client_CA_list(context, names_of(set->authorities)); // so that a refused client can report why
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET);

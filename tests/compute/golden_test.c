@@ -120,7 +120,7 @@ static void open_golden(golden_t *golden, const char *name, bl_dtype_t dtype) {
   expect_ok(bl_file_map_open(&golden->tokens_file, path_of(name, "tokens.bin"), &err), &err);
   expect_ok(bl_token_part_bin(&golden->part, golden->tokens_file.bytes, golden->tokens_file.size_bytes, &err), &err);
   if (masked) {
-    expect_ok(bl_file_map_open(&golden->mask_file, path_of(name, "tokens.bin.mask"), &err), &err);
+    expect_ok(bl_file_map_open(&golden->mask_file, path_of(name, "tokens.mask"), &err), &err);
     assert_int_equal(golden->mask_file.size_bytes, golden->part.count);
     golden->part.mask = golden->mask_file.bytes;
   }

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -95,6 +96,14 @@ def write_job(folder, name="job.yaml", **sections):
 def small_inline(hidden=64, layers=4, seq=64, vocab=256):
     """A model from nothing, for runs that must last a while."""
     return {"init": None, "family": "gpt2", "layers": layers, "hidden": hidden, "heads": 4, "vocab": vocab, "seq": seq}
+
+
+def masked_tokens(folder):
+    """A copy of the golden tokens, with the golden mask beside it."""
+    path = os.path.join(folder, "masked.bin")
+    shutil.copyfile(f"{GOLDEN}/gpt2/tokens.bin", path)
+    shutil.copyfile(f"{GOLDEN}/gpt2/tokens.mask", path + ".mask")
+    return path
 
 
 def read_report(path):

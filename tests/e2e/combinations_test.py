@@ -14,7 +14,7 @@ import queue
 import subprocess
 import sys
 
-from ballast import Service, losses, on, run_job, scratch, seed, small_inline, stages_of, write_job
+from ballast import Service, losses, masked_tokens, on, run_job, scratch, seed, small_inline, stages_of, write_job
 
 STAGES, LAYERS, MICRO_BATCHES = 4, 8, 8
 WORKERS = 4  # runs at a time: they wait more than they compute
@@ -74,7 +74,7 @@ def parks(one):
     return one.schedule in at and reason_to_refuse(one) is None
 
 
-def write(folder, one, name="job.yaml"):
+def write(folder, tokens, one, name="job.yaml"):
     balance, memory = {"policy": one.policy, "data_path": one.path, "require": one.require,
                        "host": None if one.host == "no host" else one.host}, {}
     parking, dropping, offloading = (SLICED if one.slices == "2" else SLOTS).get(one.schedule, (4, 1, 2))
@@ -85,7 +85,7 @@ def write(folder, one, name="job.yaml"):
     if one.policy == "offload" and one.slices == "1" and one.schedule in SPLIT:
         memory["slots"], balance["cap"] = SPLIT[one.schedule]
     return write_job(folder, name, model=small_inline(hidden=16, layers=LAYERS, seq=8, vocab=256),
-                     data={"order": "shuffled", "loss": one.loss},
+                     data={"train": tokens, "order": "shuffled", "loss": one.loss},
                      train={"steps": 2, "micro_batch": 1, "micro_batches": MICRO_BATCHES},
                      pipeline={"stages": STAGES, "schedule": one.schedule, "recompute": one.recompute,
                                "slices": int(one.slices), "threads": int(one.threads)},
@@ -95,8 +95,8 @@ def write(folder, one, name="job.yaml"):
 class Worker:
     """Runs one combination after the other; its services stay, as a cluster's do."""
 
-    def __init__(self, folder):
-        self.folder, self.runs = folder, 0
+    def __init__(self, folder, tokens):
+        self.folder, self.tokens, self.runs = folder, tokens, 0
         self.stages = [Service(folder, "stage-service", "--listen", "127.0.0.1:0") for _ in range(STAGES)]
         self.stores = [Service(folder, "activation-store", "--listen", "127.0.0.1:0", "--data-tcp", "127.0.0.1:0",
                                "--capacity", "16 MiB") for _ in range(STAGES + 1)]
@@ -115,7 +115,7 @@ class Worker:
             place += ["--set", f"services.host_stores=['{self.host.address}']"]
         said_before, reason = self.sizes(), reason_to_refuse(one)
         try:
-            report, done = run_job(folder, write(folder, one), *place, expect=None, timeout=240)
+            report, done = run_job(folder, write(folder, self.tokens, one), *place, expect=None, timeout=240)
         except subprocess.TimeoutExpired as late:
             return f"no end in {late.timeout} s: {(late.stderr or b'')[-2000:]}", 0
         if reason is None:
@@ -156,9 +156,9 @@ def covering(choice, combinations, chosen=()):
 
 
 def check(folder, chosen):
-    expected = {}
+    expected, tokens = {}, masked_tokens(folder)
     for slices, loss, threads, parts in itertools.product(AXES.slices, AXES.loss, AXES.threads, (1, 2)):
-        plain = write(folder, Combination("none", "auto", "any", "1f1b", "none", slices, "no host", loss, threads, "local"))
+        plain = write(folder, tokens, Combination("none", "auto", "any", "1f1b", "none", slices, "no host", loss, threads, "local"))
         expected[slices, loss, threads, parts] = losses(run_job(folder, plain, "--local", "--set", "pipeline.stages=1", "--set",
                                                  f"parallel.data_parts={parts}")[0])
     workers, found, parked, ran, refused = queue.Queue(), [], 0, 0, 0
@@ -175,7 +175,7 @@ def check(folder, chosen):
         for i in range(WORKERS):
             own = os.path.join(folder, f"worker-{i}")
             os.mkdir(own, 0o700)
-            made.append(Worker(own))
+            made.append(Worker(own, tokens))
             workers.put(made[-1])
         with concurrent.futures.ThreadPoolExecutor(WORKERS) as pool:
             for one, wrong, blocks in pool.map(work, chosen):

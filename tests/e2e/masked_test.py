@@ -7,14 +7,15 @@ import json
 import os
 import shutil
 
-from ballast import GOLDEN, losses, run_job, scratch, small_inline, write_job
+from ballast import GOLDEN, losses, masked_tokens, run_job, scratch, small_inline, write_job
 
 TRAIN = {"steps": 5, "micro_batch": 2, "micro_batches": 4, "lr": 4e-3, "clip": 1.0}
 MASKED = ["data.loss=masked"]
 
 
-def run(folder, *sets, arguments=(), **sections):
+def run(folder, *sets, arguments=(), data=None, **sections):
     words = [word for one in sets for word in ("--set", one)]
+    sections["data"] = {"train": os.path.join(folder, "masked.bin"), **(data or {})}
     return run_job(folder, write_job(folder, **{"train": TRAIN, **sections}), "--local", *words, *arguments)[0]
 
 
@@ -76,12 +77,17 @@ def ones(folder):
 
     plain = values(run(folder, train=train, data={**held_out, "train": whole}))
     assert len(plain) > 6 and values(run(folder, *MASKED, train=train, data={**held_out, "train": whole})) == plain
+    job = write_job(folder, data={"train": whole})
+    _, done = run_job(folder, job, "--local", "--check")
+    assert "whole.bin.mask exists, but every token has a loss; data.loss: masked takes it" in done.stderr, done.stderr
+    _, done = run_job(folder, job, "--local", "--check", "--set", "data.loss=masked")
+    assert "mask" not in done.stderr, done.stderr
     print("ok a mask of ones changes no bit, of training and of held-out losses")
 
 
 def held_out(folder):
     """Training is the same; what counts in the held-out file, what does not, and all of it."""
-    with open(f"{GOLDEN}/gpt2/tokens.bin.mask", "rb") as file:
+    with open(f"{GOLDEN}/gpt2/tokens.mask", "rb") as file:
         mask = file.read()
     some = [1 - byte for byte in mask]
     means = []
@@ -137,6 +143,7 @@ def refused(folder):
 
 def main():
     with scratch() as folder:
+        masked_tokens(folder)
         for part in (golden_losses, same_bits, ones, held_out, going_on, without_labels, refused):
             part(folder)
 

@@ -5,7 +5,7 @@
     python3 make_golden.py [FOLDER]        (default: the folder of this script)
     python3 make_golden.py --bf16 [FOLDER] (golden-bf16.json alone, for the models that are there)
     python3 make_golden.py --decay [FOLDER] (golden-decay.json alone, the same)
-    python3 make_golden.py --masked [FOLDER] (tokens.bin.mask and golden-masked.json alone, the same)
+    python3 make_golden.py --masked [FOLDER] (tokens.mask and golden-masked.json alone, the same)
 
 BALLAST_GOLDEN_MODELS=llama3,mistral makes these alone.
 
@@ -316,7 +316,7 @@ def make_variant(folder, variant, compared, **how):
         tokens = numpy.frombuffer((target / "tokens.bin").read_bytes()[1024:], dtype="<u2")
         if variant == "masked":
             how["mask"] = make_mask(100 + number, len(tokens))
-            (target / "tokens.bin.mask").write_bytes(how["mask"].tobytes())
+            (target / "tokens.mask").write_bytes(how["mask"].tobytes())
         result = train(model, tokens, **how)
         difference = max(abs(result["final_norms"][key] - norm) / norm for key, norm in golden["final_norms"].items())
         written = {"made_with": {"torch": torch.__version__, "transformers": transformers.__version__},

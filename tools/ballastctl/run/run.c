@@ -204,6 +204,16 @@ static void doubt_validation(const bl_job_t *job) {
   }
 }
 
+static void doubt_masks(const bl_dataset_t *dataset) {
+  char warning[512];
+  const char *file = bl_dataset_unused_mask(dataset);
+  if (file != NULL) {
+    snprintf(warning, sizeof warning, "%.300s%s exists, but every token has a loss; data.loss: masked takes it", file,
+             BL_DATASET_MASK_SUFFIX);
+    bl_ctl_warning_tell(warning);
+  }
+}
+
 static void doubt_resume(const bl_job_t *job, const bl_resume_t *resume) {
   char warning[BL_RESUME_WARNING];
   if (bl_resume_warning(resume, job, warning)) {
@@ -372,6 +382,7 @@ static int run(int argc, char *const *argv) {
     doubt_threads(&arguments, &job);
     doubt_host(&job);
     doubt_validation(&job);
+    doubt_masks(&training.dataset);
     doubt_resume(&job, &resume);
   }
   if (status == BL_OK && arguments.check) {
