@@ -44,8 +44,8 @@ typedef enum { BL_COUNTER_NUMBER, BL_COUNTER_NS } bl_counter_unit_t;
     TOTAL(lost, "lost_blocks", "Blocks lost with their store, in applied steps.",                                      \
           "Blocks lost with a store, all stages together."))                                                           \
   X(a, b, uint32_t, dropped, "dropped", BL_COUNTER_NUMBER, false,                                                      \
-    TOTAL(dropped, "dropped_blocks", "Blocks dropped because no store took them.",                                    \
-          "Blocks that no store took, all stages together."))                                                          \
+    TOTAL(dropped, "dropped_blocks", "Blocks dropped, by the policy or because no store took them.",                   \
+          "Blocks dropped, by the policy or because no store took them, all stages together."))                        \
   X(a, b, uint32_t, recomputed, "recomputed", BL_COUNTER_NUMBER, false,                                                \
     TOTAL(recomputed, "recomputed_blocks", "Blocks recomputed, lost and dropped ones.",                                \
           "Blocks recomputed, all stages together."))                                                                  \

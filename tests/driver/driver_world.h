@@ -15,6 +15,7 @@ typedef struct told_step {
   unsigned times;
   double loss, grad_norm;
   uint64_t policy; // version
+  uint64_t unplanned_recomputes;
 } told_step_t;
 
 typedef struct driver_world {

@@ -251,6 +251,26 @@ static void test_planned_recomputation_is_no_loss(void **state) {
   follow_plan(&world);
   start_again(&world);
   world_assert_complete(&world);
+  assert_int_equal(world.steps[1].unplanned_recomputes, 0);
+  world_close(&world);
+}
+
+// One block more than the plan drops on each stage is told as unplanned.
+static void test_other_recomputation_is(void **state) {
+  (void)state;
+  static driver_world_t world;
+  world_open(&world, STEPS, "validate_every: 0}\nbalance: {policy: drop, cap: 1");
+  world.hold_step = 2;
+  world_start_driver(&world);
+  world_wait(&world, second_is_voted);
+  follow_plan(&world);
+  for (uint32_t i = 0; i < WORLD_STAGES; i++) {
+    world.stages[i].recomputed++;
+  }
+  start_again(&world);
+  for (unsigned step = 1; step <= STEPS; step++) {
+    assert_int_equal(world.steps[step].unplanned_recomputes, WORLD_STAGES);
+  }
   world_close(&world);
 }
 
@@ -300,6 +320,7 @@ int main(void) {
       cmocka_unit_test(test_a_step_nobody_was_told_of_is_told_before_the_next_is_decided),
       cmocka_unit_test(test_a_call_that_is_lost_later_is_not_the_cause),
       cmocka_unit_test(test_planned_recomputation_is_no_loss),
+      cmocka_unit_test(test_other_recomputation_is),
       cmocka_unit_test(test_nor_is_that_of_the_policy_before),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,6 +44,7 @@ def a_run():
                                         *METRICS))
             job = write_job(folder, services={"stages": [s.address for s in services]},
                             model=small_inline(), train={"steps": 8}, data={"validation": 0.1},
+                            balance={"policy": "drop", "cap": 1},
                             checkpoint={"folder": os.path.join(folder, "kept"), "every": 4})
             addresses = [re.search(r"metrics on http://([^/]+)/metrics", s.log())[1] for s in services]
             idle = prometheus.scrape(addresses[0])
@@ -146,6 +147,8 @@ def check_driver(metrics):
     assert metrics.get("ballast_stores_reachable") == metrics.get("ballast_stores") == 0
     assert metrics.get("ballast_policy_version") >= 1
     assert metrics.get("ballast_run_tokens_total") == 8 * 2 * 4 * 64
+    assert metrics.get("ballast_run_recomputed_blocks_total") > 0, "the policy drops nothing"
+    assert metrics.get("ballast_run_unplanned_recomputes_total") == 0, "what the policy drops is planned"
     assert metrics.get("ballast_run_checkpoint_every_steps") == 4
     assert metrics.get("ballast_run_checkpoints_total", outcome="committed") == 2  # of steps 4 and 8
     assert metrics.get("ballast_run_unsaved_steps") == 0

@@ -32,6 +32,7 @@ enum {
   DEVICE_SLOTS,
   LENT_SLOTS,
   LEASED_SLOTS,
+  UNPLANNED,
   BL_STAGE_COUNTERS(BL_COUNTER_METRIC, INDEX, ) // TOTAL_evicted, ...
   CHECKPOINTS,
   CHECKPOINT_SECONDS,
@@ -116,6 +117,9 @@ const bl_metric_row_t bl_meter_rows[] = {
                       .value_of = owner_name,
                       .series = 2,
                       .help = "The peak number of them that were leased at once, summed over stores."},
+    [UNPLANNED] = COUNTER("ballast_run_unplanned_recomputes_total",
+                          "Blocks recomputed because a store lost them or did not take them: not those that the policy "
+                          "drops."),
     [CHECKPOINTS] = {.name = "ballast_run_checkpoints_total",
                      .kind = BL_METRIC_COUNTER,
                      .label = "outcome",
@@ -162,6 +166,7 @@ static void add_step(bl_registry_t *registry, const bl_step_event_t *step) {
     const bl_stage_counters_t *counters = &step->stages[i].counters;
     BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )
   }
+  bl_registry_add(registry, UNPLANNED, 0, (double)step->unplanned_recomputes);
   set_device_slots(registry, step);
   uint64_t lent[2] = {0}, leased[2] = {0}; // by owner
   for (size_t i = 0; i < step->store_count; i++) {

@@ -49,17 +49,24 @@ static const bl_device_slots_t *slots_of(bl_driver_t *driver, const bl_policy_re
   return status == BL_OK ? &made->device_slots : NULL;
 }
 
-// Blocks that stores lost cost time without being noticed. Beyond the job's limit they are an error.
-static void count_recomputes(bl_driver_t *driver, const bl_device_slots_t *device_slots,
+// Returns how many blocks were recomputed although the plan does not drop them. 0 if the plan is not known.
+static uint64_t unplanned_of(const bl_driver_t *driver, const bl_device_slots_t *device_slots,
                              const bl_stage_share_t *shares) {
+  uint64_t unplanned = 0;
+  for (size_t i = 0; device_slots != NULL && i < driver->stage_count; i++) {
+    const uint32_t stage = bl__driver_coords(driver, i).stage;
+    const uint32_t planned = stage < device_slots->devices ? device_slots->dropped[stage] : 0,
+                   made = shares[i].counters.recomputed;
+    unplanned += made > planned ? made - planned : 0;
+  }
+  return unplanned;
+}
+
+// Blocks that stores lost cost time without being noticed. Beyond the job's limit they are an error.
+static void count_recomputes(bl_driver_t *driver, uint64_t unplanned) {
   const bl_optional_int_t *limit = &driver->options.job->balance.max_recomputes_per_hour;
   uint64_t now_ns = bl_clock_now_ns();
-  for (size_t i = 0; device_slots != NULL && i < driver->stage_count; i++) { // planned recomputation is not a loss
-    const uint32_t stage = bl__driver_coords(driver, i).stage;
-    uint32_t planned = stage < device_slots->devices ? device_slots->dropped[stage] : 0,
-             made = shares[i].counters.recomputed;
-    bl_recomputes_add(&driver->recomputes, now_ns, made > planned ? made - planned : 0);
-  }
+  bl_recomputes_add(&driver->recomputes, now_ns, unplanned);
   uint64_t count = bl_recomputes_count(&driver->recomputes, now_ns);
   if (limit->set && count > (uint64_t)limit->value && !driver->attempts.fatal) {
     driver->attempts.fatal = true;
@@ -163,9 +170,10 @@ void bl__step_report(bl_driver_t *driver) {
                                  .stages = shares,
                                  .stage_count = driver->stage_count,
                                  .stores = stores,
-                                 .store_count = store_count};
+                                 .store_count = store_count,
+                                 .unplanned_recomputes = unplanned_of(driver, device_slots, shares)};
   bl_run_journal_add_step(&driver->journal, &event);
-  count_recomputes(driver, device_slots, shares);
+  count_recomputes(driver, event.unplanned_recomputes);
   driver->attempts.failures = 0;
   driver->options.observer.changed(driver->options.observer.context);
 free_shares:

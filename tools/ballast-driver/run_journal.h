@@ -39,6 +39,7 @@ typedef struct bl_step_event {
   size_t stage_count;
   bl_store_share_t *stores; // [store_count], those of devices, then those of hosts
   size_t store_count;
+  uint64_t unplanned_recomputes; // blocks that stages recomputed although the policy did not drop them
 } bl_step_event_t;
 
 typedef struct bl_validation_event {
