@@ -224,7 +224,7 @@ static void test_a_run_that_continues_ends_the_text(void **state) {
   world_close(&world);
 }
 
-static char first_name[16];
+static char first_name[BL_TRACE_NAME_BYTES];
 static size_t traced_stages;
 
 static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error_t *err, void *context) {
@@ -232,7 +232,7 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
   assert_int_equal(err->status, BL_OK);
   traced_stages = stages;
   assert_int_equal(traces[1].count, 2);
-  snprintf(first_name, sizeof first_name, "%s", traces[1].records[0].item.name);
+  snprintf(first_name, sizeof first_name, "%s", traces[1].events[0].name);
 }
 
 static bool is_traced(driver_world_t *self) {
@@ -273,7 +273,7 @@ static void note_traced_step(const bl_stage_trace_t *traces, size_t stages, cons
   (void)context;
   assert_int_equal(err->status, BL_OK);
   traced_stages = stages;
-  traced_step = traces[0].records[0].item.start_ns;
+  traced_step = traces[0].events[0].start_ns;
 }
 
 // Whoever asked for those of step 1 has gone, and step 2 ran before they came.

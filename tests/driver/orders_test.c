@@ -73,7 +73,7 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
   assert_true(orders.tracing);
   orders.tracing = false;
   if (err->status == BL_OK && traces[0].count > 0) {
-    assert_int_equal(traces[0].records[0].item.start_ns, bl_driver_look(world.driver).step);
+    assert_int_equal(traces[0].events[0].start_ns, bl_driver_look(world.driver).step);
   }
 }
 

@@ -72,11 +72,11 @@ static void add_step(bl_driver_t *driver) {
     const uint32_t rank = bl_grid_rank(&driver->options.training->grid, (bl_coords_t){.stage = (uint32_t)s});
     const bl_stage_trace_t *trace = &driver->tracing.stages[rank];
     for (size_t i = 0; i < trace->count; i++) {
-      const bl_trace_item_t *item = &trace->records[i].item;
-      if (item->wait) {
-        bl_recorder_wait(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
-      } else if (item->moved_bytes == 0) {
-        bl_recorder_add(self->recorder, (uint32_t)s, item->name, item->start_ns, item->end_ns);
+      const bl_trace_event_t *event = &trace->events[i];
+      if (event->wait) {
+        bl_recorder_wait(self->recorder, (uint32_t)s, event->name, event->start_ns, event->end_ns);
+      } else if (event->moved_bytes == 0) {
+        bl_recorder_add(self->recorder, (uint32_t)s, event->name, event->start_ns, event->end_ns);
       }
     }
     const bl_remote_t *stage = &driver->stages[rank];

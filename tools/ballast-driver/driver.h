@@ -124,12 +124,8 @@ BL_MUST_USE bl_status_t bl_driver_generate(bl_driver_t *driver, const bl_samplin
 void bl_driver_generate_cancel(bl_driver_t *driver, const void *context);
 
 // Collects the operations of the last step of every stage. `done` fires when they have arrived, or the run has ended.
-typedef struct bl_trace_record {
-  char name[40];
-  bl_trace_item_t item; // item.name points to name
-} bl_trace_record_t;
 typedef struct bl_stage_trace {
-  bl_trace_record_t *records; // [count]
+  bl_trace_event_t *events; // [count]
   size_t count, capacity;
 } bl_stage_trace_t;
 typedef void (*bl_driver_traced_fn)(const bl_stage_trace_t *traces, size_t stages, const bl_error_t *err,

@@ -10,6 +10,7 @@
 
 #include "ballast/v1/stage.pb-c.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -318,15 +319,15 @@ static void traced(const ProtobufCMessage *output, void *context) {
   const Ballast__V1__StageTraceResponse *response = (const Ballast__V1__StageTraceResponse *)output;
   for (size_t i = 0; i < response->n_events; i++) {
     const Ballast__V1__TraceEvent *event = response->events[i];
-    bl_trace_item_t item = {.name = event->name,
-                            .wait = event->wait,
-                            .start_ns = event->start_ns,
-                            .end_ns = event->end_ns,
-                            .micro_batch = event->micro_batch,
-                            .slots_in_use = event->slots_in_use,
-                            .moved_bytes = event->moved_bytes,
-                            .waited_ns = event->waited_ns};
-    pending->event(&item, pending->context);
+    bl_trace_event_t copy = {.wait = event->wait,
+                             .start_ns = event->start_ns,
+                             .end_ns = event->end_ns,
+                             .micro_batch = event->micro_batch,
+                             .slots_in_use = event->slots_in_use,
+                             .moved_bytes = event->moved_bytes,
+                             .waited_ns = event->waited_ns};
+    snprintf(copy.name, sizeof copy.name, "%s", event->name);
+    pending->event(&copy, pending->context);
   }
 }
 

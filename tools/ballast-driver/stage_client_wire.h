@@ -16,6 +16,7 @@
 
 #include "formats/checkpoint_state.h"
 #include "job/training.h"
+#include "observe/trace.h"
 #include "policy/history.h"
 #include "rank_vote.h"
 #include "rpc/channel.h"
@@ -151,16 +152,7 @@ void bl_stage_client_release(bl_stage_client_t *client, bl_driver_id_t driver, b
 void bl_stage_client_stop(bl_stage_client_t *client, bl_driver_id_t driver, bl_stage_answer_fn done, void *context);
 
 // Reads the operations of the last run. `event` fires for each, borrowed, before `done`.
-typedef struct bl_trace_item {
-  const char *name;
-  bool wait;
-  uint64_t start_ns, end_ns;
-  int32_t micro_batch;
-  uint32_t slots_in_use;
-  uint64_t moved_bytes; // of a transfer; 0: an operation or a wait
-  uint64_t waited_ns;   // of an operation: time in it that waited for other tensor ranks
-} bl_trace_item_t;
-typedef void (*bl_stage_trace_fn)(const bl_trace_item_t *item, void *context);
+typedef void (*bl_stage_trace_fn)(const bl_trace_event_t *event, void *context);
 void bl_stage_client_trace(bl_stage_client_t *client, bl_stage_trace_fn event, bl_stage_answer_fn done, void *context);
 
 #endif

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "driver_core.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 // Maximum of a stage's events of one step: bounds what a broken stage can make the driver keep.
-#define RECORDS_MAX (1u << 20)
+#define EVENTS_MAX (1u << 20)
 
 typedef struct bl__trace_wait {
   struct bl__trace_wait *next;
@@ -14,22 +12,19 @@ typedef struct bl__trace_wait {
   void *context;
 } wait_t;
 
-static void keep(const bl_trace_item_t *item, void *context) {
+static void keep(const bl_trace_event_t *event, void *context) {
   const bl_remote_t *stage = context;
   bl_stage_trace_t *trace = &stage->driver->tracing.stages[stage->index];
   if (trace->count == trace->capacity) {
     size_t capacity = trace->capacity == 0 ? 256 : trace->capacity * 2;
-    bl_trace_record_t *records = capacity <= RECORDS_MAX ? realloc(trace->records, capacity * sizeof *records) : NULL;
-    if (records == NULL) {
+    bl_trace_event_t *events = capacity <= EVENTS_MAX ? realloc(trace->events, capacity * sizeof *events) : NULL;
+    if (events == NULL) {
       return;
     }
-    trace->records = records;
+    trace->events = events;
     trace->capacity = capacity;
   }
-  bl_trace_record_t *record = &trace->records[trace->count++];
-  record->item = *item;
-  record->item.name = NULL; // the array may move: set when all events have arrived
-  snprintf(record->name, sizeof record->name, "%s", item->name);
+  trace->events[trace->count++] = *event;
 }
 
 static void collected(const bl_stage_answer_t *answer, void *context) {
@@ -38,9 +33,6 @@ static void collected(const bl_stage_answer_t *answer, void *context) {
   bl_stage_trace_t *trace = &driver->tracing.stages[stage->index];
   if (answer->err->status != BL_OK) {
     trace->count = 0; // a trace is for people: the run continues without it
-  }
-  for (size_t i = 0; i < trace->count; i++) {
-    trace->records[i].item.name = trace->records[i].name;
   }
   if (--driver->tracing.open == 0 && driver->state < BL__RUN_STOPPING) {
     bl__driver_pump(driver);
@@ -102,7 +94,7 @@ void bl_driver_trace_cancel(bl_driver_t *driver, const void *context) {
 
 void bl__traces_cleanup(bl_driver_t *driver) {
   for (size_t i = 0; driver->tracing.stages != NULL && i < driver->stage_count; i++) {
-    free(driver->tracing.stages[i].records);
+    free(driver->tracing.stages[i].events);
   }
   free(driver->tracing.stages);
   while (driver->tracing.waits != NULL) {

@@ -10,12 +10,12 @@ typedef struct bl__tracing {
   bl_driver_service_t *service;
   bl_rpc_call_t *call;
   bl_stage_trace_t *traces; // a copy, when collected
-  size_t stages, stage, record;
+  size_t stages, stage, event;
 } bl__tracing_t;
 
 static void tracing_free(bl__tracing_t *tracing) {
   for (size_t i = 0; tracing->traces != NULL && i < tracing->stages; i++) {
-    free(tracing->traces[i].records);
+    free(tracing->traces[i].events);
   }
   free(tracing->traces);
   free(tracing);
@@ -29,9 +29,9 @@ static void tracing_sent(bl_rpc_call_t *call, void *context) {
 }
 
 static void tracing_feed(bl__tracing_t *tracing) {
-  while (tracing->stage < tracing->stages && tracing->record >= tracing->traces[tracing->stage].count) {
+  while (tracing->stage < tracing->stages && tracing->event >= tracing->traces[tracing->stage].count) {
     tracing->stage++;
-    tracing->record = 0;
+    tracing->event = 0;
   }
   if (tracing->stage == tracing->stages) {
     bl_rpc_call_finish(tracing->call, BL_OK, "");
@@ -49,18 +49,18 @@ static void tracing_feed(bl__tracing_t *tracing) {
   output.replicas = grid->data;
   output.host = training->hosts.count > 0 ? training->hosts.of_rank[tracing->stage] : 0;
   output.events = pointers;
-  while (output.n_events < TRACE_BATCH && tracing->record < trace->count) {
-    bl_trace_record_t *record = &trace->records[tracing->record++];
+  while (output.n_events < TRACE_BATCH && tracing->event < trace->count) {
+    const bl_trace_event_t *from = &trace->events[tracing->event++];
     Ballast__V1__TraceEvent *event = &events[output.n_events];
     *event = (Ballast__V1__TraceEvent)BALLAST__V1__TRACE_EVENT__INIT;
-    event->name = record->name;
-    event->wait = record->item.wait;
-    event->start_ns = record->item.start_ns;
-    event->end_ns = record->item.end_ns;
-    event->micro_batch = record->item.micro_batch;
-    event->slots_in_use = record->item.slots_in_use;
-    event->moved_bytes = record->item.moved_bytes;
-    event->waited_ns = record->item.waited_ns;
+    event->name = (char *)from->name;
+    event->wait = from->wait;
+    event->start_ns = from->start_ns;
+    event->end_ns = from->end_ns;
+    event->micro_batch = from->micro_batch;
+    event->slots_in_use = from->slots_in_use;
+    event->moved_bytes = from->moved_bytes;
+    event->waited_ns = from->waited_ns;
     pointers[output.n_events++] = event;
   }
   (void)!bl_rpc_call_send(tracing->call, &output.base, tracing_sent, tracing); // cancelled: tracing_gone follows
@@ -74,13 +74,13 @@ static bl_status_t copy_traces(bl__tracing_t *tracing, const bl_stage_trace_t *t
   tracing->stages = stages;
   for (size_t i = 0; i < stages; i++) {
     bl_stage_trace_t *copy = &tracing->traces[i];
-    copy->records = malloc((traces[i].count + 1) * sizeof *copy->records);
-    if (copy->records == NULL) {
+    copy->events = malloc((traces[i].count + 1) * sizeof *copy->events);
+    if (copy->events == NULL) {
       return BL_EXHAUSTED;
     }
     copy->count = traces[i].count;
     if (copy->count > 0) {
-      memcpy(copy->records, traces[i].records, copy->count * sizeof *copy->records);
+      memcpy(copy->events, traces[i].events, copy->count * sizeof *copy->events);
     }
   }
   return BL_OK;

@@ -154,14 +154,14 @@ static json_t *run_json(const bl_page_t *page) {
 static json_t *trace_json(const bl_stage_trace_t *trace, uint64_t begin_ns, size_t *left) {
   json_t *events = json_array();
   for (size_t i = 0; i<trace->count && * left> 0; i++) {
-    const bl_trace_item_t *item = &trace->records[i].item;
-    if (item->moved_bytes > 0) {
+    const bl_trace_event_t *event = &trace->events[i];
+    if (event->moved_bytes > 0) {
       continue;
     }
     --*left;
-    json_array_append_new(events, json_pack("[s, b, f, f, i]", item->name, item->wait,
-                                            (double)(item->start_ns - begin_ns) * 1e-9,
-                                            (double)(item->end_ns - begin_ns) * 1e-9, (int)item->slots_in_use));
+    json_array_append_new(events, json_pack("[s, b, f, f, i]", event->name, event->wait,
+                                            (double)(event->start_ns - begin_ns) * 1e-9,
+                                            (double)(event->end_ns - begin_ns) * 1e-9, (int)event->slots_in_use));
   }
   return events;
 }
@@ -174,8 +174,8 @@ static void traced(const bl_stage_trace_t *traces, size_t stages, const bl_error
   }
   uint64_t begin_ns = UINT64_MAX;
   for (size_t i = 0; i < stages; i++) {
-    if (traces[i].count > 0 && traces[i].records[0].item.start_ns < begin_ns) {
-      begin_ns = traces[i].records[0].item.start_ns;
+    if (traces[i].count > 0 && traces[i].events[0].start_ns < begin_ns) {
+      begin_ns = traces[i].events[0].start_ns;
     }
   }
   size_t left = TIMELINE_EVENTS;
