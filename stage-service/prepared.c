@@ -2,7 +2,7 @@
 #include "prepared.h"
 
 #include "client/client.h"
-#include "client_paths.h"
+#include "datapath/path.h"
 #include "sys/clock.h"
 #include "sys/log.h"
 
@@ -88,6 +88,8 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
     stores[training->stage_count + hosts->of[engine->coords.stage]] = of_hosts->items[hosts->of_rank[engine->rank]];
   }
   const uint32_t there = request->reservation != 0 ? ahead->steady_slots : engine->slots.count;
+  bl_path_t path = BL_PATH_AUTO;
+  (void)bl_path_parse(bl_job_data_path_name(bl_job_block_path(&engine->job)), &path);
   bl_store_parking_options_t options = {.job = engine->job.name != NULL ? engine->job.name : "run",
                                         .plan = request->reservation != 0 ? request->reservation : request->version,
                                         .stage = engine->coords.stage,
@@ -100,7 +102,7 @@ static bl_status_t reserve(bl_prepared_t *prepared, bl_engine_t *engine, const b
                                         .slots_there = there < prepared->own_slots ? there : prepared->own_slots,
                                         .virtual_stages = training->schedule->virtual_stages,
                                         .micro_batches = bl_engine_units(engine),
-                                        .path = bl_client_path_of_job(&engine->job),
+                                        .path = (bl_client_path_t)path,
                                         .runtime = runtime};
   if (engine->job.balance.rate.set) {
     options.bytes_per_second = (uint64_t)engine->job.balance.rate.value;

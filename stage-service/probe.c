@@ -3,7 +3,6 @@
 
 #include "base/bytes.h"
 #include "client/arena_region.h"
-#include "client_paths.h"
 #include "lease/granule.h"
 #include "sys/clock.h"
 
@@ -85,7 +84,7 @@ static bl_status_t probe_from(const bl_probe_options_t *options, bl_device_t *de
                                  .device = device->host_memory ? NULL : device,
                                  .unit_bytes = options->block_bytes,
                                  .deadline_ms = options->deadline_ms,
-                                 .path = bl_client_path_of(options->path)};
+                                 .path = (bl_client_path_t)options->path};
   bl_status_t status =
       bl_arena_create(device, NULL, BL_MEMORY_SLOTS, BL_ARENA_SHAREABLE, options->block_bytes, &block, &outcome->err);
   if (status == BL_OK) {
@@ -94,7 +93,7 @@ static bl_status_t probe_from(const bl_probe_options_t *options, bl_device_t *de
   }
   if (status == BL_OK) {
     char text[BL_CLIENT_PATH_BYTES];
-    outcome->path = bl_path_of_client(bl_client_path(client, text));
+    outcome->path = (bl_path_t)bl_client_path(client, text);
     snprintf(outcome->reason, sizeof outcome->reason, "%s", text);
     status = bl_client_reserve(client, 1, &demand, 1, &outcome->err);
   }

@@ -5,6 +5,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+// A path of blocks has one number: in client.h, on the data path and in a stage.
+_Static_assert((int)BL_CLIENT_PATH_AUTO == BL_PATH_AUTO, "auto");
+_Static_assert((int)BL_CLIENT_PATH_SHM == BL_PATH_SHM, "shm");
+_Static_assert((int)BL_CLIENT_PATH_TCP == BL_PATH_TCP, "tcp");
+_Static_assert((int)BL_CLIENT_PATH_CUDA_IPC == BL_PATH_CUDA_IPC, "cuda-ipc");
+_Static_assert((int)BL_CLIENT_PATH_NCCL == BL_PATH_NCCL && BL_PATHS == BL_PATH_NCCL + 1, "nccl");
+
 bl_status_t bl__options_check(const bl_client_options_t *options, bl_error_t *err) {
   size_t length = options->job == NULL ? 0 : strnlen(options->job, BL_CLIENT_JOB_LENGTH + 1);
   if (length == 0 || length > BL_CLIENT_JOB_LENGTH) {
