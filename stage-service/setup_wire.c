@@ -43,7 +43,6 @@ static void reply_configured(bl_service_t *self, bl_rpc_call_t *call, bl_waiters
   output.tcp_address = (char *)bl_transport_tcp_address(engine->transport);
   output.token =
       (ProtobufCBinaryData){.data = (uint8_t *)bl_transport_token(engine->transport), .len = BL_TRANSPORT_TOKEN_BYTES};
-  output.instruction_set = (char *)engine->ops->describe(engine->compute);
   output.slot_bytes = engine->slot_bytes;
   output.machine = (char *)bl_transport_machine(engine->transport);
   size_t count = 0;

@@ -63,8 +63,7 @@ static bl_ctl_step_t make_step(uint64_t number, double loss) {
                          .grad_norm = 0.1,
                          .tokens = 256,
                          .seconds = 0.125,
-                         .policy = "none",
-                         .policy_version = 1,
+                         .ran_under = {.version = 1, .policy = {.kind = BL_POLICY_NONE}},
                          .stages = stages,
                          .stage_count = 2};
 }

@@ -84,11 +84,11 @@ static void note_step(driver_world_t *world, const bl_step_event_t *event) {
   told_step_t *told = &world->steps[event->step];
   world->contradiction =
       world->contradiction || (told->times > 0 && (told->loss != event->loss || told->grad_norm != event->grad_norm ||
-                                                   told->policy != event->policy_version));
+                                                   told->policy != event->ran_under.version));
   *told = (told_step_t){.times = told->times + 1,
                         .loss = event->loss,
                         .grad_norm = event->grad_norm,
-                        .policy = event->policy_version,
+                        .policy = event->ran_under.version,
                         .unplanned_recomputes = event->unplanned_recomputes};
 }
 

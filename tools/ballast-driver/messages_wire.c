@@ -44,12 +44,12 @@ static void make_step(block_t *block, const bl_grid_t *grid, const bl_step_event
   event->grad_norm = step->grad_norm;
   event->tokens = step->tokens;
   event->seconds = step->seconds;
-  event->policy = (char *)step->policy;
-  event->policy_version = step->policy_version;
+  event->policy_version = step->ran_under.version;
   if (step->ran_under.version > 0) {
     bl_policy_wire_t *wire = take(block, sizeof *wire);
     bl_policy_to_wire(&step->ran_under, wire);
     event->ran_under = &wire->message;
+    event->policy = wire->message.name;
   }
   event->n_stages = step->stage_count;
   event->stages = take(block, step->stage_count * sizeof(Ballast__V1__StageStep *));
@@ -152,9 +152,7 @@ static Ballast__V1__StagePlan *make_stage_plan(block_t *block, const bl_driver_t
   }
   const bl_device_slots_t *device_slots = bl_driver_policies(driver).device_slots;
   plan->own_slots = s < device_slots->devices ? device_slots->own[s] : training->stages[s].slots;
-  plan->peak_slots = plan->own_slots;
   plan->slot_bytes = view.place->slot_bytes;
-  plan->instruction_set = (char *)view.place->instruction_set;
   plan->paths = take(block, view.path_count * sizeof(Ballast__V1__PeerPath *));
   for (size_t i = 0; i < view.path_count; i++) {
     Ballast__V1__PeerPath *path = take(block, sizeof *path);

@@ -161,7 +161,7 @@ static void add_step(bl_registry_t *registry, const bl_step_event_t *step) {
   bl_registry_set(registry, LOSS, 0, step->loss);
   bl_registry_set(registry, GRAD_NORM, 0, step->grad_norm);
   bl_registry_observe(registry, STEP_SECONDS, 0, step->seconds);
-  bl_registry_set(registry, POLICY_VERSION, 0, (double)step->policy_version);
+  bl_registry_set(registry, POLICY_VERSION, 0, (double)step->ran_under.version);
   for (size_t i = 0; i < step->stage_count; i++) {
     const bl_stage_counters_t *counters = &step->stages[i].counters;
     BL_STAGE_COUNTERS(BL_COUNTER_METRIC, ADD, )

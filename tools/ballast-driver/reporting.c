@@ -164,8 +164,6 @@ void bl__step_report(bl_driver_t *driver) {
                                  .grad_norm = result.grad_norm,
                                  .tokens = result.tokens,
                                  .seconds = seconds,
-                                 .policy = policy != NULL ? bl_policy_kind_name(policy->policy.kind) : "",
-                                 .policy_version = policy != NULL ? policy->version : 0,
                                  .ran_under = policy != NULL ? *policy : (bl_policy_record_t){0},
                                  .stages = shares,
                                  .stage_count = driver->stage_count,

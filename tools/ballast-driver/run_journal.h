@@ -32,9 +32,7 @@ typedef struct bl_step_event {
   double loss, grad_norm;
   uint64_t tokens;
   double seconds;
-  const char *policy; // borrowed, of static storage
-  uint64_t policy_version;
-  bl_policy_record_t ran_under; // the same, including what auto stood for; version 0: not known
+  bl_policy_record_t ran_under; // the policy, including what auto stood for; version 0: not known
   bl_stage_share_t *stages;     // [stage_count]
   size_t stage_count;
   bl_store_share_t *stores; // [store_count], those of devices, then those of hosts

@@ -85,7 +85,6 @@ static void free_place(bl_stage_place_t *place) {
   free((void *)(uintptr_t)place->unix_address);
   free((void *)(uintptr_t)place->tcp_address);
   free((void *)(uintptr_t)place->machine);
-  free((void *)(uintptr_t)place->instruction_set);
   for (size_t i = 0; i < place->memory_count; i++) {
     free((void *)(uintptr_t)place->memory[i].name);
   }
@@ -143,7 +142,6 @@ static void keep_place(bl_remote_t *stage, const bl_stage_place_t *from) {
   place.unix_address = copy_text(from->unix_address);
   place.tcp_address = copy_text(from->tcp_address);
   place.machine = copy_text(from->machine);
-  place.instruction_set = copy_text(from->instruction_set);
   place.memory = calloc(from->memory_count + 1, sizeof *place.memory);
   place.memory_count = place.memory != NULL ? from->memory_count : 0;
   for (size_t i = 0; i < place.memory_count; i++) {

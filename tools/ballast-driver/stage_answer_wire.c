@@ -112,7 +112,6 @@ void bl__answer_place(const ProtobufCMessage *output, bl_stage_answer_t *answer,
   if (place->token_bytes > 0) {
     memcpy(place->token, response->token.data, place->token_bytes);
   }
-  place->instruction_set = response->instruction_set;
   place->slot_bytes = response->slot_bytes;
   // One block holds the memory shares, then the choices.
   bl_memory_share_t *memory =

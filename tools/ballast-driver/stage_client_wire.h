@@ -45,7 +45,6 @@ typedef struct bl_stage_place {
   const char *unix_address, *tcp_address, *machine;
   uint8_t token[BL_STAGE_TOKEN_BYTES];
   size_t token_bytes;
-  const char *instruction_set;
   uint64_t slot_bytes;
   bl_memory_share_t *memory; // [memory_count]
   size_t memory_count;

@@ -33,7 +33,7 @@ static void add_step(bl_page_history_t *history, const bl_step_event_t *event) {
     history->count++;
   }
   history->steps[at] = (bl_page_step_t){
-      .step = event->step, .policy_version = event->policy_version, .loss = event->loss, .seconds = event->seconds};
+      .step = event->step, .policy_version = event->ran_under.version, .loss = event->loss, .seconds = event->seconds};
   const size_t stage_count = event->stage_count;
   size_t store_count = 0; // device stores, which precede the host stores
   while (store_count < event->store_count && !event->stores[store_count].of_host) {

@@ -39,13 +39,9 @@ static bool convert_stage_plan(const Ballast__V1__StagePlan *from, bl_ctl_stage_
   *to = (bl_ctl_stage_plan_t){.stage = from->stage,
                               .tensor = from->tensor,
                               .data = from->data,
-                              .address = from->address,
-                              .process = from->process,
                               .parameters = from->parameters,
                               .own_slots = from->own_slots,
-                              .peak_slots = from->peak_slots,
                               .slot_bytes = from->slot_bytes,
-                              .instruction_set = from->instruction_set,
                               .layers = layers,
                               .layers_count = from->n_chunks,
                               .memory = memory,
@@ -71,7 +67,6 @@ static void deliver_plan(bl_ctl_driver_t *driver, const Ballast__V1__PlanEvent *
   }
   if (good) {
     bl_ctl_plan_t plan = {.schedule = from->schedule,
-                          .policy = from->policy,
                           .parameters = from->parameters,
                           .train_tokens = from->train_tokens,
                           .validation_tokens = from->validation_tokens,
@@ -95,8 +90,10 @@ static bl_ctl_stage_step_t convert_stage_step(const Ballast__V1__StageStep *from
   return to;
 }
 
-// Returns false for a policy that this program does not know.
-static bool read_policy(const Ballast__V1__PolicyRecord *from, bl_policy_t *policy) {
+// Returns version 0 for a policy that this program does not know. The steps and the request of the record stay 0.
+static bl_policy_record_t read_policy(const Ballast__V1__PolicyRecord *from) {
+  bl_policy_record_t record = {0};
+  bl_policy_t *policy = &record.policy;
   bl_status_t status =
       from != NULL ? bl_policy_read(from->name, from->cap, from->mode, BL_BALANCE_OVERLAP, policy, NULL) : BL_NOT_FOUND;
   if (status == BL_OK && from->chosen[0] != '\0') {
@@ -105,7 +102,8 @@ static bool read_policy(const Ballast__V1__PolicyRecord *from, bl_policy_t *poli
   for (size_t i = 0; status == BL_OK && i < from->n_devices; i++) {
     status = bl_policy_add_device(policy, from->devices[i], NULL);
   }
-  return status == BL_OK;
+  record.version = status == BL_OK ? from->version : 0;
+  return record;
 }
 
 static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *from) {
@@ -134,15 +132,12 @@ static void deliver_step(bl_ctl_driver_t *driver, const Ballast__V1__StepEvent *
     stages[i] = convert_stage_step(from->stages[i]);
   }
   driver->last_step = from->step;
-  bl_policy_t policy;
   bl_ctl_step_t step = {.step = from->step,
                         .loss = from->loss,
                         .grad_norm = from->grad_norm,
                         .tokens = from->tokens,
                         .seconds = from->seconds,
-                        .policy = from->policy,
-                        .policy_version = from->policy_version,
-                        .ran_under = read_policy(from->ran_under, &policy) ? &policy : NULL,
+                        .ran_under = read_policy(from->ran_under),
                         .stages = stages,
                         .stage_count = from->n_stages,
                         .stores = stores,
@@ -162,12 +157,8 @@ static void deliver_validation(bl_ctl_driver_t *driver, const Ballast__V1__Valid
 }
 
 static void deliver_checkpoint(bl_ctl_driver_t *driver, const Ballast__V1__CheckpointEvent *from) {
-  bl_ctl_checkpoint_t checkpoint = {.step = from->step,
-                                    .folder = from->folder,
-                                    .bytes = from->bytes,
-                                    .seconds = from->seconds,
-                                    .stopped_seconds = from->stopped_seconds,
-                                    .error = from->error};
+  bl_ctl_checkpoint_t checkpoint = {
+      .step = from->step, .folder = from->folder, .bytes = from->bytes, .error = from->error};
   driver->watcher.checkpoint(&checkpoint, driver->watcher.context);
 }
 

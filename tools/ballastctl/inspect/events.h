@@ -6,6 +6,7 @@
 
 #include "job/balance.h"
 #include "model/grid.h"
+#include "policy/history.h"
 #include "step/stage_counters.h"
 
 #include <stdbool.h>
@@ -33,9 +34,7 @@ typedef struct bl_ctl_step {
   double loss, grad_norm;
   uint64_t tokens;
   double seconds;
-  const char *policy;
-  uint64_t policy_version;
-  const bl_policy_t *ran_under;      // that policy, with what auto resolved to; NULL: the driver does not say
+  bl_policy_record_t ran_under;      // the policy, with what auto resolved to; version 0: the driver does not say
   const bl_ctl_stage_step_t *stages; // [stage_count], in the order of ranks
   size_t stage_count;
   const bl_ctl_store_step_t *stores; // [store_count], in the order of ranks
@@ -53,8 +52,7 @@ typedef struct bl_ctl_checkpoint {
   uint64_t step;
   const char *folder; // of the checkpoint; if it failed, where it would have been written
   uint64_t bytes;
-  double seconds, stopped_seconds; // from the copy to the commit; the part of it in which training was stopped
-  const char *error;               // "": committed
+  const char *error; // "": committed
 } bl_ctl_checkpoint_t;
 
 typedef struct bl_ctl_phase {
@@ -75,12 +73,9 @@ typedef struct bl_ctl_layers {
 typedef struct bl_ctl_stage_plan {
   int stage;
   unsigned tensor, data; // tensor rank, replica
-  const char *address;
-  int64_t process;
   uint64_t parameters;
-  uint32_t own_slots, peak_slots;
+  uint32_t own_slots;
   uint64_t slot_bytes;
-  const char *instruction_set;
   const bl_ctl_layers_t *layers; // [layers_count], one per chunk
   size_t layers_count;
   const bl_ctl_memory_t *memory; // [memory_count]
@@ -89,7 +84,7 @@ typedef struct bl_ctl_stage_plan {
 } bl_ctl_stage_plan_t;
 
 typedef struct bl_ctl_plan {
-  const char *schedule, *policy;
+  const char *schedule;
   uint64_t parameters, train_tokens, validation_tokens, step_tokens, steps;
   unsigned tensor_ranks, replicas;   // at least 1
   const char *set_aside;             // where checkpoints of an earlier run were moved; "": there were none

@@ -144,7 +144,7 @@ static void change_plan(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
   p->since = p->steps > 0 ? step->step : 0;
   p->steps = p->traced = 0;
   p->seconds.count = 0;
-  bl_status_t status = begin_plan(p, step->ran_under, &err);
+  bl_status_t status = begin_plan(p, &step->ran_under.policy, &err);
   if (status == BL_OK && p->predict != NULL) {
     status = predict(p, p->predict, &err);
   }
@@ -156,7 +156,7 @@ static void change_plan(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
 }
 
 void bl_ctl_profiling_step(bl_ctl_profiling_t *p, const bl_ctl_step_t *step) {
-  if (step->ran_under != NULL && !bl_policy_equal(step->ran_under, &p->policy)) {
+  if (step->ran_under.version > 0 && !bl_policy_equal(&step->ran_under.policy, &p->policy)) {
     change_plan(p, step);
   }
   p->last_step = step->step;

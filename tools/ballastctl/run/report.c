@@ -266,17 +266,6 @@ static void print_stage(FILE *stream, const bl_ctl_stage_step_t *stage, bool fir
   fputc('}', stream);
 }
 
-// Prints a name from a peer without characters that could end a JSON string.
-static void print_name(FILE *stream, const char *name) {
-  fputc('"', stream);
-  for (; *name != '\0'; name++) {
-    if ((unsigned char)*name >= 0x20 && *name != '"' && *name != '\\') {
-      fputc(*name, stream);
-    }
-  }
-  fputc('"', stream);
-}
-
 // JSON has no NaN and no infinity.
 static void print_real(FILE *stream, const char *key, double value) {
   if (isfinite(value)) {
@@ -290,9 +279,10 @@ static void print_step(FILE *stream, const bl_ctl_step_t *step) {
   fprintf(stream, "{\"event\":\"step\",\"step\":%llu", (unsigned long long)step->step);
   print_real(stream, "loss", step->loss);
   print_real(stream, "grad_norm", step->grad_norm);
-  fprintf(stream, ",\"tokens\":%llu,\"seconds\":%.9g,\"policy\":", (unsigned long long)step->tokens, step->seconds);
-  print_name(stream, step->policy);
-  fprintf(stream, ",\"policy_version\":%llu,\"stages\":[", (unsigned long long)step->policy_version);
+  const uint64_t version = step->ran_under.version;
+  fprintf(stream, ",\"tokens\":%llu,\"seconds\":%.9g", (unsigned long long)step->tokens, step->seconds);
+  fprintf(stream, ",\"policy\":\"%s\",\"policy_version\":%llu,\"stages\":[",
+          version > 0 ? bl_policy_kind_name(step->ran_under.policy.kind) : "", (unsigned long long)version);
   bool coords = false; // there is more than one pipeline of whole layers
   for (size_t i = 0; i < step->stage_count; i++) {
     coords = coords || step->stages[i].tensor > 0 || step->stages[i].data > 0;
