@@ -11,8 +11,8 @@
 //   plans.h       plans and changes of the policy
 //   automatic.h   the policy auto
 //   boundary.h    chooses what follows
-//   attempts.h    votes and reports of steps (reporting.c)
-//   sampling.h  text
+//   attempts.h    votes and reports of steps
+//   sampling.h    text
 //   checkpoint.h  copies, files, commits
 //   traces.h      operations of the last step
 // Calls go downward in the first list and from there to parts. A part calls its driver through hooks.

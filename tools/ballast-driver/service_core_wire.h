@@ -42,8 +42,8 @@ struct bl_driver_service {
   struct bl__text_stream *text; // at most one is generated at a time
   uint64_t seen, last_step;     // revisions
   uint64_t recorder;            // whose acknowledgement commits wait for; 0: none
-  bl_timer_t *startup; // runs while the recorder is away and a commit waits for it, and while the end waits for it
-  bool recorder_known; // false: read it from the last commit
+  bl_timer_t *recorder_timer;   // runs while the recorder is away and a commit or the end waits for it
+  bool recorder_known;          // false: read it from the last commit
   bool waiting, ended;
   void (*recorded)(void *context); // for an end that waits for the recorder; NULL: none waits
   void *recorded_context;
@@ -63,7 +63,7 @@ void bl__waits_end(bl_driver_service_t *service);
 // watching_wire.c
 void bl__handle_watch(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
 void bl__handle_acknowledge(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);
-void bl__recorder_took_too_long(bl_timer_t *timer, void *context); // of service->startup
+void bl__recorder_took_too_long(bl_timer_t *timer, void *context); // of service->recorder_timer
 
 // status_wire.c
 void bl__handle_status(bl_rpc_call_t *call, const ProtobufCMessage *input, void *context);

@@ -13,7 +13,7 @@ bl_status_t bl_driver_service_create(bl_loop_t *loop, const bl_driver_start_t *s
   }
   made->start = *start;
   made->began_ns = bl_clock_now_ns();
-  bl_status_t status = bl_timer_create(loop, bl__recorder_took_too_long, made, &made->startup, err);
+  bl_status_t status = bl_timer_create(loop, bl__recorder_took_too_long, made, &made->recorder_timer, err);
   if (status != BL_OK) {
     free(made);
     return status;
@@ -24,7 +24,7 @@ bl_status_t bl_driver_service_create(bl_loop_t *loop, const bl_driver_start_t *s
 
 void bl_driver_service_destroy(bl_driver_service_t *service) {
   if (service != NULL) {
-    bl_timer_destroy(service->startup);
+    bl_timer_destroy(service->recorder_timer);
     free(service);
   }
 }

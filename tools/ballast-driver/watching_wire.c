@@ -104,7 +104,7 @@ static void end_when_recorded(bl_driver_service_t *service, bool too_long) {
   void (*recorded)(void *context) = service->recorded;
   if (recorded != NULL && (too_long || is_recorded(service))) {
     service->recorded = NULL;
-    bl_timer_stop(service->startup);
+    bl_timer_stop(service->recorder_timer);
     recorded(service->recorded_context);
   }
 }
@@ -166,7 +166,7 @@ void bl_driver_service_changed(void *context) {
 static void stop_waiting(bl_driver_service_t *service) {
   if (service->waiting) {
     service->waiting = false;
-    bl_timer_stop(service->startup);
+    bl_timer_stop(service->recorder_timer);
   }
 }
 
@@ -204,7 +204,7 @@ bool bl_driver_service_may_commit(bl_driver_service_t *service, uint64_t *record
   }
   if (!service->waiting) {
     service->waiting = true;
-    bl_timer_start(service->startup, RECORDER_TIMEOUT_MS, 0);
+    bl_timer_start(service->recorder_timer, RECORDER_TIMEOUT_MS, 0);
   }
   return false;
 }
@@ -232,6 +232,6 @@ void bl_driver_service_when_recorded(bl_driver_service_t *service, void (*record
   service->waiting = false; // no more commits follow
   service->recorded = recorded;
   service->recorded_context = context;
-  bl_timer_start(service->startup, RECORDER_TIMEOUT_MS, 0);
+  bl_timer_start(service->recorder_timer, RECORDER_TIMEOUT_MS, 0);
   end_when_recorded(service, false);
 }
