@@ -256,7 +256,7 @@ static void labels_that_are_none_have_one_loss(void **state) {
   (void)state;
   skip_under_tsan();
   op_host_t host = open_emulated();
-  const int32_t labels[] = {70, 71, 100, 4095, 4096, 50000, -1};
+  const int32_t labels[] = {70, 71, 100, 4095, 4096, 50000};
   for (int reverse = 0; reverse < 2; reverse++) {
     bl_emulated_reverse = reverse == 1;
     for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) {
@@ -331,7 +331,7 @@ static void parts_of_a_vocabulary_find_what_is_wrong(void **state) {
   } rows[] = {{0, 0, 3, 4.2484952420493594},
               {0, 0, 69, 4.2484952420493594},
               {0, 0, 70, 4.2484952420493594},
-              {0, 0, -1, 4.2484952420493594},
+              {0, 0, -1, 0},
               {1e38f, 1e38f, 3, 0},
               {-1e38f, -1e38f, 3, 0},
               {0, -INFINITY, 3, log(VOCAB - 1)},
