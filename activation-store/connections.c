@@ -115,9 +115,23 @@ static const bl__connection_ops_t connection_ops = {.on_frame = on_frame,
 
 // ---- new connections
 
+// Ends the oldest connection that has not greeted: a holder greets at once, and strangers must not keep it out.
+static void make_way(bl_connections_t *connections) {
+  bl_connection_t *connection, *oldest = NULL;
+  LIST_FOREACH(connection, &connections->all, listed) { // the newest is the first
+    oldest = connection->greeted || connection->gone ? oldest : connection;
+  }
+  if (oldest != NULL) {
+    bl__connection_lose(oldest, "many others came before it greeted");
+  }
+}
+
 static void let_in(bl_connections_t *connections, int fd, bool is_unix) {
   bl_error_t err = {0};
-  const bool full = connections->count >= BL_CONNECTIONS_MAX || connections->ungreeted >= BL_CONNECTIONS_UNGREETED;
+  if (connections->ungreeted >= BL_CONNECTIONS_UNGREETED) {
+    make_way(connections);
+  }
+  const bool full = connections->count >= BL_CONNECTIONS_MAX;
   const bool ours = !is_unix || bl_socket_peer_is_us(fd);
   if (full || !ours) {
     (void)bl_error_set(&err, BL_DENIED, full ? "too many connections" : "not our user");

@@ -24,7 +24,7 @@
 #include "tls/tls.h"
 
 #define BL_CONNECTIONS_MAX         1024u // at a time, including those that have not greeted; bounds descriptors
-#define BL_CONNECTIONS_UNGREETED   64u   // that have not greeted
+#define BL_CONNECTIONS_UNGREETED   64u   // that have not greeted; the next one takes the place of the oldest
 #define BL_CONNECTIONS_GREETING_MS 5000u // until a connection must have greeted
 
 typedef struct bl_connections bl_connections_t;

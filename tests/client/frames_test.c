@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Verifies what a store makes of bad frames on its data path (lib/datapath/frame.h): greetings of somebody else,
 // tokens out of date or of another session, sizes of zero or beyond, a load before a seal, a second seal, memory that
-// is not sealed, chunks out of place or changed, broken headers, frames cut short, without end or byte by byte. Each
-// gets its status or ends the connection, and what another session holds stays as it was.
+// is not sealed, chunks out of place or changed, broken headers, frames cut short, without end or byte by byte, strangers
+// that say nothing. Each gets its status or ends the connection, and what another session holds stays as it was.
 #include "client/raw_world.h"
 
 #include <pthread.h>
@@ -319,11 +319,25 @@ static void test_byte_by_byte(void **state) {
   must(status, &err);
 }
 
+// Strangers that connect and say nothing do not keep a holder out.
+static void test_silent_strangers(void **state) {
+  world_t *world = *state;
+  const bl_greeting_t greeting = greeting_of(&world->ours, false);
+  int fds[200];
+  for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+    fds[i] = connect_to(world->ours.tcp);
+  }
+  assert_int_equal(greet(world->ours.tcp, &greeting, NULL), BL_OK);
+  for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+    close(fds[i]);
+  }
+}
+
 int main(void) {
   store_ttl = store_grace = "60";
   const struct CMUnitTest tests[] = {
-      TEST(test_greetings), TEST(test_requests),    TEST(test_broken_headers),
-      TEST(test_chunks),    TEST(test_without_end), TEST(test_byte_by_byte),
+      TEST(test_greetings),   TEST(test_requests),     TEST(test_broken_headers),   TEST(test_chunks),
+      TEST(test_without_end), TEST(test_byte_by_byte), TEST(test_silent_strangers),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
