@@ -14,14 +14,27 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+// Ends the oldest connection that waits for its handshake: strangers that say nothing must not keep a stage out.
+static void make_way(bl_transport_t *transport) {
+  bl__link_t *oldest = NULL;
+  for (bl__link_t *link = transport->links; link != NULL; link = link->next) { // the newest is the first
+    const bool waits = !link->outgoing && link->state != BL__LINK_UP && link->state != BL__LINK_CLOSED;
+    oldest = waits ? link : oldest;
+  }
+  if (oldest != NULL) {
+    bl__link_lose(oldest, BL_EXHAUSTED, "%d connections came after it before its handshake was over",
+                  BL__TRANSPORT_MAX_UNGREETED);
+    bl__link_free_lost(transport);
+  }
+}
+
 static void on_connection(void *context, int fd) {
   const bl__listener_t *listener = context;
   bl_transport_t *transport = listener->transport;
   if (transport->strangers >= BL__TRANSPORT_MAX_UNGREETED) {
-    close(fd);
-    bl__transport_count_refused(transport, "%d connections wait for their handshake already",
-                                BL__TRANSPORT_MAX_UNGREETED);
-  } else if (listener->path == BL_PATH_SHM && !bl_socket_peer_is_us(fd)) {
+    make_way(transport);
+  }
+  if (listener->path == BL_PATH_SHM && !bl_socket_peer_is_us(fd)) {
     close(fd);
     bl__transport_count_refused(transport, "a process of another user connected to %s", transport->unix_address);
   } else if (bl__link_open(transport, fd, listener->path, false) == NULL) {
