@@ -96,7 +96,7 @@ class Client:
         try:
             self.call("bl_client_open", byref(self._options), byref(opened))
         except StoreError as error:
-            self.lost = error
+            self.lost = error.kept()
             raise
         self._client, self.lost = opened, None
 
@@ -185,4 +185,4 @@ class Client:
 
     def _must_be_open(self) -> None:
         if self._client is None:
-            raise self.lost or StoreError(f"{self.address}: the store is closed", status="PRECONDITION", store=self.address)
+            raise self.lost.kept() if self.lost is not None else StoreError(f"{self.address}: the store is closed", status="PRECONDITION", store=self.address)

@@ -19,6 +19,10 @@ class StoreError(RuntimeError):
         self.status = status
         self.store = store
 
+    def kept(self) -> StoreError:
+        """The same for whoever keeps it: one that was raised refers to frames, and with them to what callers compute with."""
+        return StoreError(str(self), status=self.status, store=self.store)
+
 
 class BlockLost(StoreError):
     """A parked block cannot be had back: the store died, was restarted, or revoked the lease.

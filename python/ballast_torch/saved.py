@@ -318,7 +318,8 @@ class Region:
                 self._follow(entry.chunk)
         else:
             at = -(-self._filling.segments[0].used // ALIGNMENT) * ALIGNMENT if self._filling is not None else 0
-            if self._filling is None or at + entry.size > store.chunk_bytes:
+            if self._filling is None or self._filling.generation != store._client.generation or \
+                    at + entry.size > store.chunk_bytes:
                 self.seal()
                 self._filling, at = store._begin_chunk(), 0
                 if self._filling is not None:
@@ -376,7 +377,7 @@ class Region:
                 if self.recompute is None:
                     empty_queue_at_exit()
                     raise
-                data, lost = None, error
+                data, lost = None, error.with_traceback(None)
         if data is None:
             return self._recomputed(use, lost)
         with store._locked():

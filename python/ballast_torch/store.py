@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 import time
+import weakref
 from typing import Any
 
 import torch
@@ -90,6 +91,13 @@ class Chunk:
         return sum(segment.used for segment in self.segments)
 
 
+def _end(pid: int, lock: threading.RLock, client: Client, loading: object) -> None:
+    """Of a store that nobody closed, with its last reference or the process. Until then `loading` is written to."""
+    if os.getpid() == pid:
+        with lock:
+            client.close()
+
+
 class Store:
     """Memory at an activation-store, for what autograd saves.
 
@@ -163,6 +171,7 @@ class Store:
         self._said: set[str] = set()
         self._counts = dict.fromkeys(("parked", "loaded", "late", "kept", "lost", "recomputed", "bytes"), 0)
         self._waited = 0.0
+        weakref.finalize(self, _end, self._pid, self._lock, self._client, self._loading)
 
     # ---- for everybody
 
@@ -202,7 +211,8 @@ class Store:
             self._held_peak = self._held
 
     def close(self) -> None:
-        """Gives everything back. Blocks that are still parked are lost; a second call does nothing."""
+        """Gives everything back, as the last reference to the store does, and the end of the process. Blocks that are still
+        parked are lost; a second call does nothing."""
         with self._locked():
             if not self._closed:
                 self._collect()
@@ -378,6 +388,10 @@ class Store:
 
     def _evict(self, chunk: Chunk, segment: Segment) -> None:
         self._bound()
+        if chunk.generation != self._client.generation:
+            self._evict_failed(segment, StoreError(f"{self.address}: its slot was of a session that is over", status="FENCED",
+                                                   store=self.address))
+            return
         try:
             segment.ticket = self._client.start("evict_start", segment.slot, segment.memory.data_ptr(), segment.used, None)
         except StoreError as error:
@@ -400,7 +414,8 @@ class Store:
         segment.memory = segment.memory[:segment.used].clone()
         segment.slot = None  # not used again: it may not be empty
         self._client.alive()
-        self._say(f"a block could not be parked and stays here: {error}")
+        if not self._closed:
+            self._say(f"a block could not be parked and stays here: {error}")
 
     def _reap(self, wait: bool = False) -> None:
         """Ends operations that are over, and with `wait` the oldest."""
@@ -415,6 +430,8 @@ class Store:
         while self._releasing and (wait or self._client.ended(self._releasing[0][0])):
             self._end_release()
             wait = False
+        while self._loading and self._loading[0][1].ticket is None:
+            self._loading.popleft()
 
     def _end_release(self) -> None:
         self._under_way -= 1
@@ -482,7 +499,7 @@ class Store:
                 self._loading.append((chunk, load))
                 return
             except StoreError as error:
-                segment.lost = error
+                segment.lost = error.kept()
         load.over = True
 
     def _end_load(self, chunk: Chunk, load: Load) -> None:
@@ -497,7 +514,7 @@ class Store:
                 load.over = True
             except StoreError as error:
                 if attempt or error.status == "DATA_LOSS" or not self._client.alive():
-                    load.segment.lost, load.over = error, True
+                    load.segment.lost, load.over = error.kept(), True
                 else:
                     self._start_load(chunk, load)
 
@@ -516,8 +533,6 @@ class Store:
                 if not ahead.over and ahead.ticket is None:
                     self._start_load(chunk, ahead)
             self._end_load(chunk, load)
-        while self._loading and self._loading[0][1].ticket is None:
-            self._loading.popleft()
         if fresh and chunk.loads:
             self._counts["loaded"] += 1
             self._counts["late"] += late

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """ballast_torch where things go wrong: the store is killed at every chunk that leaves or comes back, or stands still; the GIL
 is held for longer than a session lives without a sign of life; the process forks, for a data loader and otherwise; another gRPC
-is in the process."""
+is in the process; nobody closes the store."""
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import time
+import weakref
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from torch_store import a_store, need_torch, same, scratch  # noqa: E402
+from torch_store import BIN, a_store, need_torch, same, scratch  # noqa: E402
 
 need_torch()
 import torch  # noqa: E402
@@ -135,6 +137,91 @@ os.kill(pid, signal.SIGCONT)
     print("ok the end of a process that lost blocks")
 
 
+def test_nothing_stays_of_a_loss(folder):
+    """What a step held is free as soon as the caller lets go of it, also while the store is gone."""
+    model, x = a_model(), torch.randn(512, 128)
+
+    def step(store, act):
+        with bt.park(store, min_bytes=1 << 12, prefetch=2):
+            mine = model(x)
+        while store._evicting:
+            store.stats()
+        act()
+        try:
+            mine.square().mean().backward()
+        except bt.BlockLost:
+            return weakref.ref(mine)
+        raise AssertionError("no block was lost")
+
+    with a_store(folder, name="leaves") as service:
+        store = bt.Store(service.address, job="leaves", **OPTIONS)
+        gone = [step(store, service.kill)]
+
+        def fails():
+            loss = (x.clone().requires_grad_() * 2).sum()
+            gone.append(weakref.ref(loss))
+            with bt.park(store):  # looks for the store
+                pass
+
+        store._reopen_at = 0
+        fails()
+        gc.collect()
+        stats = store.stats()
+        assert stats["held"] == store._alive == store._need == 0, (stats, store._alive, store._need)
+        assert [ref() for ref in gone] == [None, None], "a tensor of a step that failed lives on"
+        store.close()
+    print("ok nothing stays of a step that lost blocks")
+
+
+def leases(address):
+    done = subprocess.run([os.path.join(BIN, "ballastctl"), "leases", "list", "--store", address], capture_output=True,
+                          text=True, check=True)
+    return done.stdout.splitlines()[1:]
+
+
+def threads():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Threads"))
+
+
+def test_nobody_closes(folder):
+    """A store that is let go of, or whose process ends, in the middle of evicts and loads gives back what it borrowed."""
+    def use(address, path):
+        store = bt.Store(address, **OPTIONS, path=path)
+        x = torch.randn(1 << 20, requires_grad=True)
+        with bt.park(store):
+            loss = (x * 2).sin().sin()
+        loss.register_hook(lambda gradient: 1 / 0)
+        try:
+            loss.sum().backward()
+        except ZeroDivisionError:
+            pass
+
+    with a_store(folder, "--data-tcp", "127.0.0.1:0", name="open") as service:
+        before = threads(), len(os.listdir("/proc/self/fd"))
+        for path in ("shm", "tcp", "shm"):
+            use(service.address, path)
+            gc.collect()
+        assert leases(service.address) == [], leases(service.address)
+        after = threads(), len(os.listdir("/proc/self/fd"))
+        assert after[1] <= before[1] + 8 and after[0] <= before[0] + 16, f"threads, descriptors: {before}, then {after}"
+        program = """
+import sys
+import torch, ballast_torch as bt
+store = bt.Store(sys.argv[1], size="32 MiB", path=sys.argv[2])
+x = torch.randn(1 << 20, requires_grad=True)
+with bt.park(store):
+    loss = (x * 2).sin().sin()
+"""
+        path = os.path.dirname(os.path.dirname(bt.__file__))
+        for way in ("shm", "tcp"):
+            done = subprocess.run([sys.executable, "-c", program, service.address, way], capture_output=True, text=True,
+                                  timeout=120, env={**os.environ, "PYTHONPATH": path})
+            assert done.returncode == 0 and done.stderr == "", (done.returncode, done.stderr)
+            assert leases(service.address) == [], f"after the end of a process: {leases(service.address)}"
+    print("ok stores that nobody closes")
+
+
 def test_restarted(folder):
     """A store that was restarted is another one: what it held is lost, and it is used again."""
     model, x = a_model(), torch.randn(512, 128)
@@ -180,6 +267,41 @@ def test_hooks_after_a_restart(folder):
                 time.sleep(0.2)
             store.close()
     print("ok hooks use a restarted store again")
+
+
+def test_filling_while_restarted(folder):
+    """What has not left yet when the store is restarted has no slot at the new one."""
+    x = torch.randn(64, 1024, requires_grad=True)  # as large as a chunk
+    expected = torch.autograd.grad((x * 2).sin().square().sum(), x)[0]
+    small = torch.randn(16, 1024, requires_grad=True)
+    for way in ("hooks", "nested"):
+        with a_store(folder, name=way) as service:
+            store = bt.Store(service.address, job=way, **OPTIONS)
+            outer = torch.autograd.graph.saved_tensors_hooks(*bt.hooks(store, min_bytes=1 << 12)) if way == "hooks" else \
+                bt.park(store, min_bytes=1 << 12)
+            with outer:
+                first = (small * 2).square().sum()  # a part of a chunk
+                if way == "hooks":
+                    first.backward()
+                service.kill()
+                with a_store(folder, name=way):
+                    deadline = time.monotonic() + 60
+                    while store._client.lost is not None or not store._client.alive():
+                        assert time.monotonic() < deadline, "it is not found again"
+                        with store._lock:
+                            store._client.alive()
+                            store._reopen_at = 0
+                            store._begin_region()
+                    losses = [(x * 2).sin().square().sum() for _ in range(3)]
+                    while store._evicting:
+                        store.stats()
+                    assert not any("being filled" in said for said in store._said), store._said
+                    assert all(torch.equal(torch.autograd.grad(loss, x)[0], expected) for loss in losses)
+                    if way == "nested":
+                        assert torch.equal(torch.autograd.grad(first, small)[0], 8 * small.detach())
+                    del losses, first
+                    store.close()
+    print("ok what has not left when the store is restarted")
 
 
 def test_draining(folder):
@@ -341,8 +463,11 @@ def main():
         test_killed_at_every_edge(folder)
         test_standing_still(folder)
         test_exit_after_a_loss(folder)
+        test_nothing_stays_of_a_loss(folder)
+        test_nobody_closes(folder)
         test_restarted(folder)
         test_hooks_after_a_restart(folder)
+        test_filling_while_restarted(folder)
         test_draining(folder)
         test_neighbours(folder)
         test_gil(folder)
