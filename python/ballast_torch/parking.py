@@ -49,7 +49,7 @@ class park:  # noqa: N801, a verb as it is used
         recompute: a function without arguments that runs the same forward pass again, for a `with`.
 
     Left alone, where they are: parameters and views of them, buffers (from the second time on), small tensors, subclasses of
-    torch.Tensor, sparse tensors, and what has the attribute `_TE_do_not_offload`. Gradients have the same bits as without.
+    torch.Tensor, nested and sparse tensors, and what has the attribute `_TE_do_not_offload`. Gradients have the same bits as without.
     """
 
     def __init__(self, store: Store, *, min_bytes: int | str = 1 << 20, prefetch: int = 1, on_loss: str = "raise",

@@ -43,7 +43,7 @@ def why_not(tensor: torch.Tensor, min_bytes: int, whole: bool = True) -> str | N
         return "own"
     if type(tensor) is not torch.Tensor:
         return "subclass"
-    if tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda") or tensor.is_conj() or \
+    if tensor.is_nested or tensor.layout is not torch.strided or tensor.device.type not in ("cpu", "cuda") or tensor.is_conj() or \
             tensor.is_neg():
         return "layout"
     if getattr(tensor, "_TE_do_not_offload", False):
@@ -290,7 +290,11 @@ class Region:
 
     def _has_same_bytes(self, entry: Entry, storage: torch.UntypedStorage) -> bool:
         """What was copied is what is there now: writes by numpy or through `.data` leave the version as it was."""
-        if entry.chunk is None or storage.device.type != "cpu":
+        if entry.chunk is None:
+            return True
+        if entry.size != storage.nbytes():
+            return False  # resized, by resize_ of the storage
+        if storage.device.type != "cpu":
             return True
         segments, at = entry.chunk.segments, entry.offset
         if any(segment.memory is None for segment in segments):

@@ -24,6 +24,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 import ballast_torch as bt  # noqa: E402
 
 torch.set_num_threads(1)
+warnings.filterwarnings("ignore", "The PyTorch API of nested tensors")
 SMALL = dict(min_bytes=1 << 10)
 
 
@@ -128,6 +129,7 @@ def test_kinds(address):
             (a * eight.float()).sum(), a.sort(dim=-1).values.mul(a).sum(), a.max(dim=0).values.sum(),
             F.embedding(torch.arange(64).repeat(64), a).square().mean(), (a @ a).relu().sum(), a.cumsum(0).tanh().sum(),
             torch.where(a > 0, a, -a).square().sum(), F.conv1d(a[None], a[:, :, None].expand(64, 64, 3) * 0.1).square().mean(),
+            F.relu(torch.nested.as_nested_tensor([a, a[:30]])).to_padded_tensor(0.0).square().sum(),
         ]
         return terms, list(leaf.values())
 
@@ -143,7 +145,7 @@ def test_kinds(address):
         del got, terms
         assert store.stats()["parked"] > 5 and store.stats()["late"] > 0, store.stats()
         nothing_parked(store)
-    print("ok views, aliases, strides, empty, bool, complex, halves, eights: the same bits in any order")
+    print("ok views, aliases, strides, empty, nested, bool, complex, halves, eights: the same bits in any order")
 
 
 def test_graphs_used_twice(address):
@@ -446,6 +448,14 @@ def test_saved_again(address):
                 second = (v * t).sum()
             assert torch.equal(torch.autograd.grad(second, v)[0], torch.full((64, 64), 3.0)), "bytes of before"
             del first, second
+        nothing_parked(store)
+        t = torch.ones(64, 64)
+        with bt.park(store, **SMALL):
+            first = (v * t).sum()
+            t.untyped_storage().resize_(0)
+            second = (v[:0] * t.data[:0]).sum()
+        assert torch.equal(torch.autograd.grad(first + second, v)[0], torch.ones(64, 64)), "a storage that was resized"
+        del first, second
         nothing_parked(store)
         for _ in range(40):
             with torch.autograd.graph.saved_tensors_hooks(*bt.hooks(store, **SMALL)):
