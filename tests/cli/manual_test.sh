@@ -42,6 +42,7 @@ touch "$work/job.yaml"
 equal "completed file" "$work/job.yaml" "$(complete_bash ballastctl run "$work/jo")"
 "$ctl" completion zsh >"$work/_ballastctl"
 contains "zsh completion" "#compdef ballastctl" "$(head -1 "$work/_ballastctl")"
+contains "the first completion of a shell that loads the file by then" "_bash_complete" "$(tail -1 "$work/_ballastctl")"
 "$ctl" completion fish >"$work/ballastctl.fish"
 if command -v zsh >/dev/null; then
   equal "what zsh says" "" "$(zsh -n "$work/_ballastctl" 2>&1)"

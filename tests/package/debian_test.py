@@ -81,7 +81,9 @@ def check(packages, root):
     assert files["libballast-client-dev"] == DEVELOPMENT, files["libballast-client-dev"]
     programs = {path for path in files["ballast"] if path.startswith("usr/bin/")}
     assert programs == {f"usr/bin/{name}" for name in PROGRAMS}, programs
-    assert {"usr/share/man/man1/ballastctl.1", "usr/share/doc/ballast/copyright"} <= files["ballast"]
+    assert {"usr/share/man/man1/ballastctl.1", "usr/share/doc/ballast/copyright",
+            "usr/share/bash-completion/completions/ballastctl", "usr/share/zsh/vendor-completions/_ballastctl",
+            "usr/share/fish/vendor_completions.d/ballastctl.fish"} <= files["ballast"], files["ballast"]
     assert all(path.startswith(("usr/bin/", "usr/share/")) for path in files["ballast"]), files["ballast"]
     assert sum(map(len, files.values())) == len(set().union(*files.values()))
     for name, path in packages.items():

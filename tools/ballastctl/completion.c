@@ -123,6 +123,8 @@ static void print_zsh(void) {
   printf("#compdef ballastctl\n# zsh completion for ballastctl; made by 'ballastctl completion zsh'\n"
          "autoload -U +X bashcompinit && bashcompinit\n");
   print_bash();
+  // A shell that found this file in its fpath runs it for the first completion: that one is still to be made.
+  printf("[[ ${funcstack[1]} != _ballastctl ]] || _bash_complete -o filenames -F _ballastctl\n");
 }
 
 // ---- fish
