@@ -52,8 +52,8 @@
 //
 //   9. A client belongs to the process that opened it. In a forked child every call, also bl_client_close, fails with
 //      BL_PRECONDITION, does nothing or finds nothing, and the parent's client is not affected. A child can open its
-//      own client only if its parent had opened none before the fork. If the parent dies while a child has copies of
-//      its connections, the store notices only after the TTL.
+//      own client only if its parent had opened none before the fork. When a process dies with an open client, the
+//      store takes its slots back after the TTL and the grace.
 //
 // Statuses: BL_EXHAUSTED: no memory or quota (the text says what is free). BL_FENCED: the session is over, or the store
 // was restarted. BL_DATA_LOSS: the checksum does not match, or an operator revoked the lease. BL_UNAVAILABLE: the store
