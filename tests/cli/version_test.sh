@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Verifies --version: the program, its version and revision, and every library that the program is linked with, in the
-# version that the distribution has of it.
+# Verifies --version: the program, its version and revision, and every library that the program is linked with (not of
+# ballast-bench), in the version that the distribution has of it.
 . "$(dirname "$0")/common.sh"
 command -v readelf >/dev/null || skip "no readelf"
 
@@ -39,6 +39,9 @@ for program in stage-service activation-store ballast-driver ballastctl; do
   done
   [ "$count" -ge 5 ] || fault "$program: only $count libraries: $needed"
 done
+try "$bin/ballast-bench" --version
+equal "exit code of ballast-bench --version" 0 "$code"
+equal "what ballast-bench says" "$("$ctl" --version | sed -n '1s/ballastctl/ballast-bench/p')" "$out"
 contains "stage-service" "  onednn " "$("$bin/stage-service" --version)"
 try "$ctl" version -o json
 contains "version" '"grpc": "'"$(pkg-config --modversion grpc)" "$out"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench.h"
 
+#include "sys/version.h"
+
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +40,7 @@ static const struct {
 };
 
 static int usage(FILE *stream, int exit_code) {
-  fputs("usage: ballast-bench COMMAND [options]; --help after a command explains it\n", stream);
+  fputs("usage: ballast-bench COMMAND [options] | --version; --help after a command explains it\n", stream);
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
     fprintf(stream, "  %-12s %s\n", commands[i].name, commands[i].help);
   }
@@ -51,6 +53,10 @@ int main(int argc, char **argv) {
   }
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
     return usage(stdout, 0);
+  }
+  if (strcmp(argv[1], "--version") == 0) {
+    bl_version_print("ballast-bench", stdout);
+    return 0;
   }
   for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
     if (strcmp(argv[1], commands[i].name) == 0) {
