@@ -83,7 +83,9 @@ static const struct {
     SCHEDULE_TABLE(X)
 #undef X
 };
-_Static_assert(sizeof rows / sizeof rows[0] == sizeof infos / sizeof infos[0], "a row for every name");
+#define X(id, ...) +1
+_Static_assert(0 SCHEDULE_TABLE(X) == sizeof infos / sizeof infos[0], "a row for every name");
+#undef X
 
 const bl_schedule_info_t *bl_schedule_infos(size_t *count) {
   *count = sizeof infos / sizeof infos[0];
