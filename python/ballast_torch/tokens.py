@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+SEQ_MOST = 1 << 24  # of model.seq
 PART = 1 << 20  # bytes of text that are encoded at a time, which takes some hundred MiB
 DOCUMENTS = 1024  # the same, of documents
 KINDS = ("bin", "idx", "bin.mask")  # of files
@@ -36,7 +37,7 @@ class Piece(NamedTuple):
         return self.spans is None or (len(self.spans) > 0 and self.spans[-1][1] == len(self.text))
 
 
-Chat = Callable[[list[Any]], Piece]  # lays out the messages of a conversation
+Chat = Callable[[list[Any], Any], Piece]  # lays out the messages of a conversation, and the tools that it may call
 
 
 # ---- text
@@ -79,7 +80,7 @@ def chat_of(folder: str) -> Chat:
     """Lays out messages with the chat template of a model. What the assistant says has a loss, with what ends its turn."""
     tokenizer: Any = None
 
-    def lay_out(messages: list[Any]) -> Piece:
+    def lay_out(messages: list[Any], tools: Any) -> Piece:
         nonlocal tokenizer
         if tokenizer is None:
             try:
@@ -92,7 +93,7 @@ def chat_of(folder: str) -> Chat:
                 raise Refused(f"{folder}: {error}") from None
 
         def rendered(some: list[Any], asks: bool) -> str:
-            return tokenizer.apply_chat_template(some, tokenize=False, add_generation_prompt=asks)
+            return tokenizer.apply_chat_template(some, tools=tools, tokenize=False, add_generation_prompt=asks)
 
         spans = []
         try:
@@ -123,7 +124,7 @@ def _document(record: Any, chat: Chat | None) -> Piece:
         if isinstance(record.get("messages"), list):
             if chat is None:
                 raise Refused("messages need --model FOLDER, whose chat template lays them out")
-            return chat(record["messages"])
+            return chat(record["messages"], record.get("tools"))
     raise Refused('no object with a "text", with a "prompt" and a "completion", or with "messages"')
 
 
@@ -137,9 +138,13 @@ def _line_pieces(path: str, file: BinaryIO, chat: Chat | None) -> Iterator[Piece
         except ValueError as error:
             raise Refused(f"{path}, line {number}: no JSON: {error}") from None
         try:
-            yield _document(record, chat)
+            piece = _document(record, chat)
+            piece.text.encode()
         except Refused as refused:
             raise Refused(f"{path}, line {number}: {refused}") from None
+        except UnicodeEncodeError as error:  # JSON can have halves of characters
+            raise Refused(f"{path}, line {number}: {error.object[error.start]!r} is half a character") from None
+        yield piece
 
 
 def _pieces(paths: Iterable[str], chat: Chat | None) -> Iterator[Piece]:
@@ -179,11 +184,11 @@ def _mask(encoding: Any, spans: list[tuple[int, int]] | None) -> bytes:
 
 class Writer:
     """NAME.bin and NAME.idx of Megatron-LM (lib/formats/megatron.h has the format), and NAME.bin.mask if not every token has
-    a loss. They are there when finish() returns, and not before; with an error nothing is."""
+    a loss, or if it is asked for. They are there when finish() returns, and not before; with an error nothing is."""
 
-    def __init__(self, name: str, wide: bool, window: int = 0, filler: int = 0) -> None:
+    def __init__(self, name: str, wide: bool, window: int = 0, filler: int = 0, mask: bool = False) -> None:
         self.name, self.wide, self.tokens, self.counted = name, wide, 0, 0
-        self._window, self._filler = window, filler
+        self._window, self._filler, self._mask = window, filler, mask
         self._ending = f".{os.getpid()}.part"
         self._lengths, self._bounds = array.array("i"), array.array("q", [0])  # of sequences; of documents
         with contextlib.ExitStack() as opened:
@@ -192,6 +197,7 @@ class Writer:
             opened.pop_all()
         self._open = 0  # sequences of the document that has not ended
         self._begin = 0  # its first token
+        self._last = 0  # its last token, if it has one
 
     @property
     def documents(self) -> int:
@@ -199,7 +205,7 @@ class Writer:
 
     @property
     def masked(self) -> bool:
-        return self.counted < self.tokens
+        return self._mask or self.counted < self.tokens
 
     def add(self, ids: list[int], mask: bytes) -> None:
         """A sequence of the document, and which of its tokens have a loss."""
@@ -215,9 +221,13 @@ class Writer:
             self._lengths.append(len(ids))
             self.tokens += len(ids)
             self._open += 1
+            self._last = ids[-1]
 
-    def end_document(self) -> None:
-        """One without a token is none. With a window it is filled up to the end of its last one."""
+    def end_document(self, eod: int | None, counts: bool) -> None:
+        """Appends the token that ends it, where it does not end with that. One without a token is none. With a window it is
+        filled up to the end of its last one."""
+        if eod is not None and not (self._open and self._last == eod):
+            self.add([eod], bytes([counts]))
         if self._open:
             missing = (self._begin - self.tokens) % self._window if self._window else 0
             self.add([self._filler] * missing, bytes(missing))
@@ -239,11 +249,10 @@ class Writer:
                     at += length * (4 if self.wide else 2)
                 self._write(index, offsets)
             self._write(index, self._bounds)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self.name}.bin.mask")  # first: no moment has it beside other tokens
         for kind in KINDS[:3 if self.masked else 2]:
             os.replace(f"{self.name}.{kind}{self._ending}", f"{self.name}.{kind}")
-        if not self.masked:  # one that is there is that of other tokens
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(f"{self.name}.bin.mask")
 
     def abandon(self) -> None:
         """After finish() it removes what was not needed."""
@@ -316,6 +325,7 @@ def _tokenizer(path: str) -> Any:
         raise Refused(f"{path}: no tokenizer.json: {error}") from None
     made.no_truncation()  # some files ask for them
     made.no_padding()
+    made.post_processor = None  # what it adds is not asked for, and some leave the spaces of a token out of its offsets
     return made
 
 
@@ -331,22 +341,25 @@ def _eod(tokenizer: Any, wanted: str) -> int:
 
 
 def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = None, vocab: int | None = None,
-          chat: Chat | None = None, window: int = 0) -> Writer:
+          chat: Chat | None = None, window: int = 0, mask: bool = False) -> Writer:
     """The tokens of all documents in `paths`, in order, without those that a tokenizer adds (as begin of sentence).
 
     A file is a document, or in one that ends with .jsonl every line that is not blank: an object with a string `text`, with
-    strings `prompt` and `completion`, of which the prompt has no loss, or with `messages`, of which those of the assistant
-    have one. The token that ends a document has one if what is before it has. Of a file no more than a few MiB are in memory; a document of more than 1 MiB is cut at an end of a line, where
-    tokenizers that put something before each text (as SentencePiece's) put it again.
+    strings `prompt` and `completion`, of which the prompt has no loss, or with `messages` (and `tools`), of which those of
+    the assistant have one. The token that ends a document has one if what is before it has.
+
+    Of a file no more than a few MiB are in memory; a file of more than 1 MiB that is a document is cut at an end of a line,
+    where tokenizers that put something before each text (as SentencePiece's) put it again.
 
     Args:
         tokenizer: of the package tokenizers.
         name: of the files without .bin and .idx; those that are there are replaced, when all is well.
-        eod: the number of a token to end each document; then an empty document has this one.
+        eod: the number of a token to end each document that does not end with it; then an empty document has this one.
         vocab: of the model that reads them: a token that is not below is refused, and so is such an eod.
         chat: lays out `messages` (chat_of); None: they are refused.
         window: the job's model.seq, to fill documents up with tokens without a loss (`eod`, or 0), so that each begins a
             window; 0: they follow each other.
+        mask: write NAME.bin.mask also if every token has a loss.
 
     Returns:
         The writer: `.tokens`, `.counted` (tokens with a loss), `.documents`, `.wide` (tokens have 4 bytes, otherwise 2).
@@ -358,7 +371,8 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
     if vocab is not None and eod is not None and eod >= vocab:
         raise Refused(f"token {tokenizer.id_to_token(eod)!r} that ends documents has number {eod}, the model's vocab_size is "
                       f"{vocab}; name another: --append-eod TOKEN, or --no-eod")
-    writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535, window, eod or 0)
+    writer = Writer(name, max(tokenizer.get_vocab(with_added_tokens=True).values()) > 65535, window, eod or 0,
+                    mask)
     fast = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)  # knows no offsets
     try:
         for batch in _batches(_pieces(paths, chat)):
@@ -369,12 +383,12 @@ def write(tokenizer: Any, paths: Iterable[str], name: str, eod: int | None = Non
                                   f"{max(encoding.ids)}, the model's vocab_size is {vocab}: it is not this model's tokenizer")
                 writer.add(encoding.ids, _mask(encoding, piece.spans))
                 if piece.ends:
-                    writer.add([] if eod is None else [eod], bytes([piece.last_counts]))
-                    writer.end_document()
+                    writer.end_document(eod, piece.last_counts)
         if writer.tokens == 0:
             raise Refused("no tokens: the files are empty")
         if writer.counted == 0:
-            raise Refused("no token has a loss: no completion and no message of an assistant has text")
+            raise Refused("no token has a loss: no completion and no message of an assistant has text" +
+                          (", or it is the first token of a document, which --pad leaves out" if window else ""))
         writer.finish()
     finally:
         writer.abandon()
@@ -401,9 +415,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--pad", type=int, default=0, metavar="SEQ",
                         help="the job's model.seq: documents are filled up with tokens without a loss, so that no training "
                         "sequence holds two")
+    parser.add_argument("--mask", action="store_true",
+                        help="writes NAME.bin.mask also if every token has a loss: for a job that reads NAME with other files "
+                        "that have one")
     options = parser.parse_args(arguments)
-    if options.pad < 0:
-        parser.error(f"--pad: {options.pad} is not a number of tokens")
+    if not 0 <= options.pad <= SEQ_MOST:
+        parser.error(f"--pad: {options.pad} is no model.seq, which is from 1 to {SEQ_MOST}")
     name = re.sub(r"\.(bin|idx)$", "", options.to)
     try:
         tokenizer = _tokenizer(options.model or options.tokenizer)
@@ -411,7 +428,7 @@ def main(arguments: list[str]) -> int:
         if options.model and eod is None and not options.no_eod:
             eod = _end_of(options.model, tokenizer)
         vocabulary, chat = (_vocabulary_of(options.model), chat_of(options.model)) if options.model else (None, None)
-        written = write(tokenizer, options.files, name, eod, vocabulary, chat, options.pad)
+        written = write(tokenizer, options.files, name, eod, vocabulary, chat, options.pad, options.mask)
     except (Refused, OSError) as error:
         told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
         print(f"ballast_torch: {told}", file=sys.stderr)
@@ -419,8 +436,9 @@ def main(arguments: list[str]) -> int:
     vocab = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
     ended = "" if eod is None else f" that end with {tokenizer.id_to_token(eod)!r} ({eod})"
     losses = f"; {written.counted:,} of them have a loss" if written.masked else ""
-    need = (f"; data: {{format: megatron, train: {name}{', loss: masked' if written.masked else ''}}}" if options.model else
-            f"; the job's model.vocab is {vocab} or more")
+    seq = f"model: {{seq: {options.pad}}}, " if options.pad else ""
+    need = (f"; {seq}data: {{format: megatron, train: {name}{', loss: masked' if written.masked else ''}}}" if options.model else
+            f"; the job's model.vocab is {vocab} or more{f', model.seq is {options.pad}' if options.pad else ''}")
     print(f"{name}.bin: {written.tokens:,} tokens of {4 if written.wide else 2} bytes in {written.documents:,} "
           f"document{'' if written.documents == 1 else 's'}{ended}{losses}{need}")
     return 0

@@ -195,6 +195,16 @@ def conversations(folder, model, text):
     changed.save_pretrained(strict)
     refused("talks.jsonl, line 1: the chat template lays out message 2 in another way", "--model", strict, "--to",
             f"{folder}/bad", lines)
+    changed.chat_template = ("{{ tools | tojson if tools else '' }}{% for m in messages %}{% if m.role == 'assistant' %}"
+                             "{{ m.content }}{{ eos_token }}{% else %}[{{ m.content }}]{% endif %}{% endfor %}")
+    changed.save_pretrained(strict)
+    talk = {"messages": [{"role": "user", "content": "What time is it?"}, {"role": "assistant", "content": "late"}],
+            "tools": [{"name": "clock"}]}
+    called = write(f"{folder}/called.jsonl", json.dumps(talk) + "\n")
+    assert tokens.main(["--model", strict, "--to", f"{folder}/called", called]) == 0
+    end = tokenizer.eos_token
+    assert [changed.decode(ids) for ids in read_back(f"{folder}/called")[0]] == [
+        f'[{{"name": "clock"}}][What time is it?]late{end}'], "with its tools, and ended once"
     refused("talks.jsonl, line 1: the chat template of", "--model", model, "--to", f"{folder}/bad",
             write(lines, json.dumps({"messages": [{"content": "no role"}]})))
 

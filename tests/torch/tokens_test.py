@@ -58,7 +58,7 @@ def write(path, text):
 
 
 def make_tokenizer(path, texts, extra=()):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     made = Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
@@ -67,7 +67,9 @@ def make_tokenizer(path, texts, extra=()):
     made.add_tokens(list(extra))
     made.enable_truncation(8)  # as some files ask for: no token may be lost by it
     made.enable_padding(length=16)
+    made.post_processor = processors.ByteLevel(trim_offsets=True)  # as GPT-NeoX's: spaces are left out of offsets
     made.save(path)
+    made.post_processor = None
     made.no_truncation()
     made.no_padding()
     return made
@@ -140,13 +142,14 @@ def counted_by_bytes(made, prompt, completion):
 def check_masks(folder, made, tokenizer):
     """Prompts have no loss, in any mixture with texts, and a file without them has no mask."""
     pairs = [("What is it?", " A store."), ("Q: ", "A"), ("", "all of it"), ("nothing", ""), ("Wo? ", "日本 ist\n\nweit"),
-             ("lice", "nse and License")]
+             ("lice", "nse and License"), ("Wait:   ", "yes   "), ("e", "\u0301 \U0001f468\u200d"), ("\U0001f468", "\u200d \r\n"),
+             ("a", "b<eod>")]  # that has its end already
     texts, eod = ["a text", "and another"], made.token_to_id("<eod>")
     lines = write(f"{folder}/pairs.jsonl", "\n".join(
         [json.dumps({"text": texts[0]})] + [json.dumps({"prompt": p, "completion": c}) for p, c in pairs] +
         [json.dumps({"text": texts[1], "prompt": 1})]))
     expected = [[1] * (len(made.encode(texts[0]).ids) + 1)]
-    expected += [counted_by_bytes(made, p, c) + [1] for p, c in pairs]
+    expected += [counted_by_bytes(made, p, c) + [1] for p, c in pairs[:-1]] + [counted_by_bytes(made, *pairs[-1])]
     expected += [[1] * (len(made.encode(texts[1]).ids) + 1)]
     code, out, err = call("--tokenizer", tokenizer, "--to", f"{folder}/pairs", "--append-eod", "<eod>", lines)
     assert code == 0 and not err, err
@@ -157,7 +160,8 @@ def check_masks(folder, made, tokenizer):
     assert f"; {sum(mask)} of them have a loss" in out and 0 < sum(mask) < len(mask), out
     assert documents[2] == made.encode("Q: A", add_special_tokens=False).ids + [eod], "encoded as one text"
     for window in (1, 7, 64):
-        assert call("--tokenizer", tokenizer, "--to", f"{folder}/padded", "--append-eod", "<eod>", "--pad", window, lines)[0] == 0
+        code, out, _ = call("--tokenizer", tokenizer, "--to", f"{folder}/padded", "--append-eod", "<eod>", "--pad", window, lines)
+        assert code == 0
         padded, _ = read_back(f"{folder}/padded")
         with open(f"{folder}/padded.bin.mask", "rb") as file:
             found = list(file.read())
@@ -166,9 +170,13 @@ def check_masks(folder, made, tokenizer):
             assert one == ids + [eod] * (-len(ids) % window)
             wanted += [0] + counts[1:] + [0] * (-len(ids) % window)
         assert found == wanted and len(padded) == len(documents), window
+        assert f"or more, model.seq is {window}\n" in out, out
     plain = write(f"{folder}/plain.txt", "no prompt")
     code, out, _ = call("--tokenizer", tokenizer, "--to", f"{folder}/pairs", plain)
     assert code == 0 and "loss" not in out and not os.path.exists(f"{folder}/pairs.bin.mask"), out
+    assert call("--tokenizer", tokenizer, "--to", f"{folder}/pairs", "--mask", plain)[0] == 0
+    with open(f"{folder}/pairs.bin.mask", "rb") as file:
+        assert file.read() == b"\1" * len(made.encode("no prompt").ids)
     print(f"ok masks of {len(pairs)} prompts and completions: {sum(mask)} of {len(mask)} tokens")
 
 
@@ -181,6 +189,7 @@ def check_mistakes(folder, tokenizer):
                         ('{"text": 7}\n', "line 1: no object"), ('{"txt": "a"}\n', 'with a "text"'),
                         ('{"prompt": "a", "completion": null}\n', "line 1: no object"),
                         ('{"messages": []}\n', "line 1: messages need --model FOLDER"),
+                        ('{"prompt": "\\ud83d", "completion": "\\ude00"}\n', "line 1: '\\ud83d' is half a character"),
                         (b'{"text": "\xff"}\n', "line 1: no JSON")):
         write(lines, text)
         refused(f"{lines}, " if "line" in words else lines, *to, good, lines)
@@ -192,7 +201,12 @@ def check_mistakes(folder, tokenizer):
     refused("--append-eod: 99999 is neither", *to, "--append-eod", "99999", good)
     refused("no tokens: the files are empty", *to, write(f"{folder}/nothing.txt", ""))
     refused("no token has a loss", *to, write(f"{folder}/asked.jsonl", '{"prompt": "a", "completion": ""}'))
+    refused("which --pad leaves out", *to, "--pad", 8, write(f"{folder}/one.jsonl", '{"prompt": "", "completion": "a"}'))
     refused("No such file", "--tokenizer", tokenizer, "--to", f"{folder}/nowhere/bad", good)
+    for seq in (-1, (1 << 24) + 1):
+        with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.suppress(SystemExit):
+            tokens.main(["--tokenizer", tokenizer, "--to", f"{folder}/bad", "--pad", str(seq), good])
+        assert f"--pad: {seq} is no model.seq" in err.getvalue(), err.getvalue()
     left = [name for name in os.listdir(folder) if name.startswith("bad") and name != "bad.jsonl"]
     assert not left, left
     print("ok mistakes")
