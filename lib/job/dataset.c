@@ -82,7 +82,9 @@ static bl_status_t open_mask(bl_dataset_file_t *file, bl_token_part_t *part, bl_
   }
   free(path);
   part->mask = file->mask.bytes;
-  return status;
+  return status == BL_NOT_FOUND && err != NULL
+             ? bl_error_set(err, status, "%s; with data.loss: masked every file needs a mask", err->text)
+             : status;
 }
 
 static bl_status_t open_file(bl_dataset_file_t *file, bl_token_part_t *part, const char *path, const char *key,

@@ -443,6 +443,7 @@ static void bad_masks_are_refused(void **state) {
   snprintf(path, sizeof path, "%s/b.mask", folder);
   unlink(path);
   refuses(&model, sets, BL_NOT_FOUND, "b.mask: cannot open");
+  refuses(&model, sets, BL_NOT_FOUND, "; with data.loss: masked every file needs a mask");
   write_mask("b", 239, 2);
   refuses(&model, sets, BL_INVALID, "b.mask: has 239 bytes, one for each of the 240 tokens of ");
   write_mask("b", 240, 240); // the first token is no label
