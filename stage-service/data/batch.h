@@ -11,8 +11,8 @@
 #include "job/dataset.h"
 
 // Both arrays are [micro_batch x count], row-major: the positions [first, first + count) of every sequence; count 0:
-// all. Either may be NULL. labels[i] is the token after inputs[i], or BL_LABEL_NONE
-// if that one does not count (data.loss).
+// all. Either may be NULL. labels[i] is the token after inputs[i], or BL_LABEL_NONE if that one does not count
+// (data.loss).
 typedef struct bl_batch {
   int32_t *inputs;
   int32_t *labels;

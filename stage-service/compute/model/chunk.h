@@ -180,9 +180,9 @@ void bl_chunk_recompute(bl_chunk_t *chunk, const void *in, void *slot);
 // Sets how many labels count in the next runs, of all `micro_batches` of one: losses are means over these, and the loss
 // scale is 1 / counted. Without a call all labels count. counted 0: losses and gradients are 0.
 void bl_chunk_set_counted(bl_chunk_t *chunk, uint64_t counted, uint64_t micro_batches);
-// I. The chunk with the head reads labels [T] and writes *loss; both are NULL in others. A label below 0 has no loss. accumulate_head: add the
-// gradient of the head's weight; false when a micro-batch is run again. With a fused layout W must follow at once,
-// because part of its input lies in workspace.
+// I. The chunk with the head reads labels [T] and writes *loss; both are NULL in others. A label below 0 has no loss.
+// accumulate_head: add the gradient of the head's weight; false when a micro-batch is run again. With a fused layout W
+// must follow at once, because part of its input lies in workspace.
 void bl_chunk_backward_input(bl_chunk_t *chunk, const int32_t *labels, void *in, void *slot, void *out,
                              bool accumulate_head, bl_chunk_loss_t *loss);
 // W, after I of the same micro-batch. tokens as in F.

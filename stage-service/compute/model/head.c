@@ -5,8 +5,8 @@
 //
 // If the vocabulary is in parts, the columns of each part are a head of their own, with logits of their own. Their rows
 // are as far apart as those of a whole vocabulary would be: products and kernels want rows on whole cache lines, and the
-// last part's columns are any number. Parts exchange the statistics of
-// their columns, a few floats per row. Their gradients of the hidden state are summed like those of a layer.
+// last part's columns are any number. Parts exchange the statistics of their columns, a few floats per row. Their
+// gradients of the hidden state are summed like those of a layer.
 #include "compute/model/chunk_internal.h"
 
 #include <string.h>
@@ -71,18 +71,23 @@ typedef struct {
   bool moved;
 } head_rows_t;
 
-static head_rows_t take_rows(bl_chunk_t *chunk, const int32_t *labels, void *normalised) {
-  head_rows_t rows = {.normalised = normalised, .labels = labels, .count = chunk->rows};
-  if (chunk->moved_labels == NULL) {
-    return rows;
-  }
-  uint64_t counted = 0;
+static uint64_t count_losses(const bl_chunk_t *chunk, const int32_t *labels) {
+  uint64_t count = 0;
   for (uint64_t row = 0; row < chunk->rows; row++) {
-    counted += labels[row] >= 0;
+    count += labels[row] >= 0;
   }
-  const uint64_t piece = chunk->workspace.head_rows, needed = (counted + piece - 1) / piece * piece;
+  return count;
+}
+
+static head_rows_t take_rows(bl_chunk_t *chunk, const int32_t *labels, void *normalised) {
+  const head_rows_t all = {.normalised = normalised, .labels = labels, .count = chunk->rows};
+  if (chunk->moved_labels == NULL) {
+    return all;
+  }
+  const uint64_t piece = chunk->workspace.head_rows;
+  const uint64_t needed = (count_losses(chunk, labels) + piece - 1) / piece * piece;
   if (needed >= chunk->rows) {
-    return rows;
+    return all;
   }
   uint64_t to = 0;
   for (uint64_t row = 0; row < chunk->rows; row++) {
@@ -99,11 +104,11 @@ static head_rows_t take_rows(bl_chunk_t *chunk, const int32_t *labels, void *nor
 
 // Moves the gradients of rows that were moved to where they belong. Other rows have none.
 static void put_back(const bl_chunk_t *chunk, const head_rows_t *rows, const int32_t *labels) {
-  uint64_t from = 0;
-  for (uint64_t row = 0; row < chunk->rows && rows->moved; row++) {
-    from += labels[row] >= 0;
+  if (!rows->moved) {
+    return;
   }
-  for (uint64_t row = chunk->rows; row-- > 0 && rows->moved;) {
+  uint64_t from = count_losses(chunk, labels);
+  for (uint64_t row = chunk->rows; row-- > 0;) {
     if (labels[row] < 0) {
       memset(row_of(chunk, rows->normalised, row), 0, bl__chunk_row_bytes(chunk));
     } else if (--from != row) {
@@ -112,15 +117,20 @@ static void put_back(const bl_chunk_t *chunk, const head_rows_t *rows, const int
   }
 }
 
+// Returns where row `moved` was before rows were moved: it has as many rows with a loss before it.
+static int64_t place_of(const int32_t *labels, int64_t moved) {
+  int64_t row = 0;
+  for (int64_t before = 0; labels[row] < 0 || before < moved; row++) {
+    before += labels[row] >= 0;
+  }
+  return row;
+}
+
 static void sum_losses(bl_chunk_t *chunk, const head_rows_t *rows, const int32_t *labels, bl_chunk_loss_t *loss) {
   const double *row_losses = workspace_at(chunk, chunk->workspace.losses_offset_bytes);
   chunk->ops->loss_sum(chunk->compute, rows->count, row_losses, &loss->sum, &loss->first_bad_row);
   if (rows->moved && loss->first_bad_row >= 0) {
-    int64_t row = -1;
-    for (int64_t before = loss->first_bad_row; before >= 0; before -= labels[row] >= 0) {
-      row++;
-    }
-    loss->first_bad_row = row;
+    loss->first_bad_row = place_of(labels, loss->first_bad_row);
   }
 }
 

@@ -358,9 +358,9 @@ typedef struct bl_ops {
   void (*softcap_logits)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, float softcap,
                          float *logits);
   // row_losses [rows] = log-sum-exp(logits) - logits[label], nats. Then logits [rows, vocab] become their gradient:
-  // (softmax - onehot) scale, of the dtype. A label below 0 has no loss: its row of both is 0. Each row of the gradient starts where
-  // its logits start (in bf16 rows of the gradient are 2 stride elements apart). If softcap is not 0, logits are the
-  // output of softcap_logits, and the gradient is that of the input of softcap_logits: times 1 - (logit / softcap)^2.
+  // (softmax - onehot) scale, of the dtype. A label below 0 has no loss: its row of both is 0. Each row of the gradient
+  // starts where its logits start (in bf16 rows of the gradient are 2 stride elements apart). If softcap is not 0, logits
+  // are the output of softcap_logits, and the gradient is that of its input: times 1 - (logit / softcap)^2.
   void (*cross_entropy)(bl_compute_t *compute, uint64_t rows, uint64_t vocab, uint64_t stride, bl_compute_dtype_t dtype,
                         const int32_t *labels, float scale, float softcap, float *logits, double *row_losses);
   // *loss = sum of row_losses in row order. *first_bad_row = index of the first row that is not finite, -1: none. Both
