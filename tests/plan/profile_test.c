@@ -434,11 +434,13 @@ static void reading_gives_what_was_written(void **state) {
   bl_profile_t profile = record(&w), read;
   char *text, *recompute_share;
   bl_error_t err;
+  profile.setting.masked = true;
   assert_int_equal(bl_profile_write(&profile, &text), BL_OK);
   assert_int_equal(bl_profile_read(&read, text, strlen(text), "p.json", &err), BL_OK);
   assert_int_equal(bl_profile_write(&read, &recompute_share), BL_OK);
   assert_string_equal(text, recompute_share);
   assert_true(read.setting.known && read.setting.threads == 2 && read.setting.order == bl_profile_order(w.schedule));
+  assert_true(read.setting.masked);
   assert_true(read.stages[0].path_rate == 0 && read.stages[1].path_rate == 2.5e9);
   assert_true(read.stages[0].host_rate == 1.5e9 && read.stages[1].host_rate == 0);
   assert_null(strstr(text, "evict")); // no stage did any

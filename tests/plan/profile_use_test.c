@@ -143,6 +143,12 @@ static void what_is_near_is_doubted(void **state) {
   w.use.threads = 2;
   warnings(&w, "threads is 1, the job's pipeline.threads 2;");
   w.use.threads = 1;
+  w.use.masked = true;
+  warnings(&w, "loss is all, the job's data.loss masked;");
+  w.profile.setting.device = BL_PROFILE_CUDA; // whose heads leave out nothing
+  assert_false(bl_profile_warning(&w.profile, &w.use, warning));
+  w.profile.setting.device = BL_PROFILE_HOST;
+  w.use.masked = false;
   w.use.options.attention = BL_ATTENTION_FLASH;
   warnings(&w, "attention is naive, the job's pipeline.attention flash;");
   w.use.options.recompute = BL_RECOMPUTE_FULL;
@@ -207,6 +213,9 @@ static void two_are_compared_where_they_can_be(void **state) {
   other.setting.threads = 3;
   assert_true(bl_profile_warning_pair(&w.profile, &other, warning));
   says(warning, "threads is 1 in one, 3 in the other; times are an approximation: record both");
+  other.setting.masked = true;
+  assert_true(bl_profile_warning_pair(&w.profile, &other, warning));
+  says(warning, "loss is all in one, masked in the other; times are an approximation: record both");
   other.options.dtype = BL_DTYPE_FP32;
   assert_int_equal(bl_profile_check_pair(&w.profile, "a", &other, "b", &err), BL_INVALID);
   says(err.text, "dtype of a is bf16, of b fp32");

@@ -54,6 +54,7 @@ typedef struct bl_profile_setting {
   bl_profile_device_t device;
   uint32_t threads; // of a stage
   uint64_t order;   // bl_profile_order of the recorded step; 0: there is none
+  bool masked;      // losses of some tokens alone: on CPUs the head leaves out others
 } bl_profile_setting_t;
 
 // The recorded step, with the median makespan, whose durations the stages keep; all in seconds. Boundary and handover

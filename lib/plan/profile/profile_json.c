@@ -12,6 +12,7 @@
 #define COST_MIN 1e-12      // minimum seconds of an operation
 
 static const char *const attentions[] = {"naive", "flash"};
+static const char *const losses[] = {"all", "masked"};
 static const char *const recomputes[] = {"none", "attention", "full"};
 static const char *const dtypes[] = {"fp32", "bf16"};
 static const char *const devices[] = {"host", "cuda"};
@@ -227,6 +228,9 @@ static void read_setting(reader_t *r, const json_t *root, bl_profile_t *p) {
     p->setting.order = read_digest(r, root, "order");
     if (json_object_get(root, "tensor") != NULL) { // layers are divided over ranks
       p->options.layer_parts.ranks = read_count(r, root, "", "tensor", 1, BL_LAYER_PARTS_MAX);
+    }
+    if (json_object_get(root, "loss") != NULL) {
+      p->setting.masked = read_choice(r, root, "loss", losses, 2) == 1;
     }
   }
 }
@@ -459,6 +463,9 @@ bl_status_t bl_profile_write(const bl_profile_t *p, char **text) {
                                      devices[p->setting.device], "threads", (int)p->setting.threads, "order", order));
     if (bl_layer_parts_ranks(p->options.layer_parts) > 1) {
       json_object_set_new(root, "tensor", json_integer(bl_layer_parts_ranks(p->options.layer_parts)));
+    }
+    if (p->setting.masked) {
+      json_object_set_new(root, "loss", json_string(losses[1]));
     }
   }
   *text = root != NULL ? json_dumps(root, JSON_INDENT(1) | JSON_REAL_PRECISION(9)) : NULL;

@@ -161,6 +161,15 @@ __attribute__((format(printf, 2, 3))) static void add(warnings_t *warnings, cons
 }
 
 // Warns about stages that move blocks but have no measured copies in the profile.
+// A head on GPUs takes the same time for all losses.
+static bool has_other_losses(const bl_profile_t *profile, bool masked) {
+  return profile->setting.known && profile->setting.device == BL_PROFILE_HOST && profile->setting.masked != masked;
+}
+
+static const char *loss_name(bool masked) {
+  return masked ? "masked" : "all";
+}
+
 static void doubt_copies(const bl_profile_t *profile, const bl_schedule_t *schedule, warnings_t *warnings) {
   uint32_t unseen = 0, first = 0;
   bool any = false;
@@ -240,6 +249,9 @@ bool bl_profile_warning(const bl_profile_t *profile, const bl_profile_use_t *use
     add(&warnings, "recompute is %s, the job's pipeline.recompute %s", bl_recompute_name(mine->recompute),
         bl_recompute_name(others->recompute));
   }
+  if (has_other_losses(profile, use->masked)) {
+    add(&warnings, "loss is %s, the job's data.loss %s", loss_name(profile->setting.masked), loss_name(use->masked));
+  }
   if (mine->micro_batch != others->micro_batch) {
     add(&warnings, "micro_batch is %u, the job's train.micro_batch %u: scaled in proportion", mine->micro_batch,
         others->micro_batch);
@@ -267,6 +279,10 @@ bool bl_profile_warning_pair(const bl_profile_t *first, const bl_profile_t *seco
   }
   if (share_otherwise(first, second->cores)) {
     add(&warnings, "cores is %u in one, %u in the other", first->cores, second->cores);
+  }
+  if (has_other_losses(first, second->setting.masked)) {
+    add(&warnings, "loss is %s in one, %s in the other", loss_name(first->setting.masked),
+        loss_name(second->setting.masked));
   }
   return end(&warnings, "record both with the same settings");
 }

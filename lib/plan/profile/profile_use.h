@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whether a profile applies to a job. If it does not (another model, another type of numbers, another kind of device,
 // the replay of another order), it is refused. If it is an approximation (another micro-batch, attention,
-// recomputation, number of threads or cores, copies that were not measured), the result comes with a warning.
+// recomputation, number of threads or cores, other losses, copies that were not measured), the result comes with a
+// warning.
 //
 //   bl_profile_use_t use = {.model = &model, .options = layout, .device = BL_PROFILE_HOST, .threads = 1};
 //   char warning[BL_PROFILE_WARNING];
@@ -22,6 +23,7 @@ typedef struct bl_profile_use {
   bl_layout_options_t options; // bl_profile_check reads only dtype and tensor ranks
   bl_profile_device_t device;
   uint32_t threads;              // of a stage
+  bool masked;                   // data.loss
   uint32_t cores;                // shared by its stages; 0: as many as the profile says
   const bl_schedule_t *schedule; // with its E and L; NULL: not known
 } bl_profile_use_t;

@@ -58,6 +58,7 @@ bl_profile_use_t bl_ctl_profile_use(const bl_job_t *job, const bl_model_t *model
                                         .layer_parts.ranks = (uint32_t)job->parallel.tensor},
                             .device = job->pipeline.device == BL_JOB_DEVICE_CUDA ? BL_PROFILE_CUDA : BL_PROFILE_HOST,
                             .threads = (uint32_t)job->pipeline.threads,
+                            .masked = job->data.loss == BL_JOB_LOSS_MASKED,
                             .cores = job->pipeline.cores.set ? (uint32_t)job->pipeline.cores.value : 0};
 }
 

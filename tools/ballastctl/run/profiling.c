@@ -303,6 +303,7 @@ bl_status_t bl_ctl_profiling_finish(bl_ctl_profiling_t *p, bl_error_t *err) {
   profile.setting.known = true;
   profile.setting.device = use.device;
   profile.setting.threads = use.threads;
+  profile.setting.masked = use.masked;
   profile.cores = cores;
   for (uint32_t s = 0; s < p->stage_count; s++) {
     const bl__profiled_stage_t *stage = &p->stages[s];
