@@ -76,6 +76,25 @@ def _text_pieces(path: str, file: BinaryIO) -> Iterator[Piece]:
             rest = rest[at:]
 
 
+def _conversation(messages: list[Any], rendered: Callable[[list[Any], bool], str]) -> Piece:
+    """Where the assistant's turns are: between a text that asks for one and the text with it."""
+    text, spans = rendered(messages, False), []
+    for i, message in enumerate(messages):
+        content = message.get("content")
+        if isinstance(content, list) and str(content) in text:
+            raise Refused(f"the chat template writes the content of message {i + 1} as a list; give it as a string")
+        if message["role"] == "assistant":
+            if i == 0:
+                raise Refused("message 1 is of the assistant: a template has nothing to ask it for; put a message before it, or "
+                              'write "prompt" and "completion"')
+            before, after = rendered(messages[:i], True), rendered(messages[:i + 1], False)
+            if not after.startswith(before) or not text.startswith(after):
+                raise Refused(f"the chat template lays out message {i + 1} in another way where more follow, or where it is "
+                              'asked for; write "prompt" and "completion"')
+            spans.append((len(before), len(after)))
+    return Piece(text, True, spans)
+
+
 def chat_of(folder: str) -> Chat:
     """Lays out messages with the chat template of a model. What the assistant says has a loss, with what ends its turn."""
     tokenizer: Any = None
@@ -95,21 +114,12 @@ def chat_of(folder: str) -> Chat:
         def rendered(some: list[Any], asks: bool) -> str:
             return tokenizer.apply_chat_template(some, tools=tools, tokenize=False, add_generation_prompt=asks)
 
-        spans = []
         try:
-            text = rendered(messages, False)
-            for i, message in enumerate(messages):
-                if message["role"] == "assistant":
-                    before, after = rendered(messages[:i], True), rendered(messages[:i + 1], False)
-                    if not after.startswith(before) or not text.startswith(after):
-                        raise Refused(f"the chat template lays out message {i + 1} in another way where more follow, or where "
-                                      'it is asked for; write "prompt" and "completion"')
-                    spans.append((len(before), len(after)))
+            return _conversation(messages, rendered)
         except Refused:
             raise
         except Exception as error:  # of the template, or no messages
             raise Refused(f"the chat template of {folder} does not take the messages: {error}") from None
-        return Piece(text, True, spans)
 
     return lay_out
 

@@ -205,6 +205,11 @@ def conversations(folder, model, text):
     end = tokenizer.eos_token
     assert [changed.decode(ids) for ids in read_back(f"{folder}/called")[0]] == [
         f'[{{"name": "clock"}}][What time is it?]late{end}'], "with its tools, and ended once"
+    asks, says = ({"role": role, "content": "a text"} for role in ("user", "assistant"))
+    listed = {"role": "user", "content": [{"type": "text", "text": "a text"}]}
+    for talk, words in (([says, asks, says], "line 1: message 1 is of the assistant: a template has nothing to ask it for"),
+                        ([asks, says, listed, says], "line 1: the chat template writes the content of message 3 as a list")):
+        refused(words, "--model", model, "--to", f"{folder}/bad", write(lines, json.dumps({"messages": talk})))
     refused("talks.jsonl, line 1: the chat template of", "--model", model, "--to", f"{folder}/bad",
             write(lines, json.dumps({"messages": [{"content": "no role"}]})))
 
