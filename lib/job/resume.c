@@ -128,24 +128,46 @@ bool bl_resume_changes_warning(const bl_resume_t *resume, char text[BL_RESUME_WA
 
 // ---- finding --------------------------------------------------------------------------------------------------------
 
-bool bl_resume_replace_init(bl_job_t *job) {
-  char path[PATH_MAX], config[PATH_MAX];
-  uint64_t step;
-  if (job->model.init == NULL || job->checkpoint.folder == NULL || access(job->model.init, F_OK) == 0 ||
-      errno != ENOENT) {
+static bool is_gone(const char *folder) {
+  return folder != NULL && access(folder, F_OK) != 0 && errno == ENOENT;
+}
+
+bool bl_resume_init_from(bl_job_t *job, const char *checkpoint) {
+  char config[PATH_MAX];
+  if (!is_gone(job->model.init) || bl_path_join(config, sizeof config, checkpoint, "config.json") != BL_OK ||
+      access(config, R_OK) != 0) {
     return false;
   }
-  if (bl_checkpoint_folder_newest(job->checkpoint.folder, path, &step, NULL) != BL_OK ||
-      bl_path_join(config, sizeof config, path, "config.json") != BL_OK || access(config, R_OK) != 0) {
-    return false;
-  }
-  char *folder = strdup(path);
+  char *folder = strdup(checkpoint);
   if (folder == NULL) {
     return false;
   }
   free(job->model.init);
   job->model.init = folder;
   return true;
+}
+
+bool bl_resume_replace_init(bl_job_t *job, char given[PATH_MAX]) {
+  char path[PATH_MAX];
+  uint64_t step;
+  if (!is_gone(job->model.init) || job->checkpoint.folder == NULL ||
+      bl_checkpoint_folder_newest(job->checkpoint.folder, path, &step, NULL) != BL_OK) {
+    return false;
+  }
+  snprintf(given, PATH_MAX, "%s", job->model.init);
+  if (!bl_resume_init_from(job, path)) {
+    given[0] = '\0';
+    return false;
+  }
+  return true;
+}
+
+bl_status_t bl_resume_dump_job(const bl_job_t *job, char *given, char **text, size_t *text_bytes) {
+  bl_job_t dumped = *job; // borrows
+  if (given != NULL && given[0] != '\0') {
+    dumped.model.init = given;
+  }
+  return bl_job_dump(&dumped, text, text_bytes);
 }
 
 bl_status_t bl_resume_find(bl_resume_t *resume, const bl_job_t *job, const bl_model_t *model, bool thorough,

@@ -24,9 +24,14 @@ typedef struct bl_resume {
 } bl_resume_t;
 
 // If the folder of model.init is gone, names the newest checkpoint there: it has the weights, the description of the
-// model and its other files. Call this before the job is resolved. Returns whether it did; otherwise the job is as
-// before.
-bool bl_resume_replace_init(bl_job_t *job);
+// model and its other files. Call this before the job is resolved. Returns whether it did, with `given`: what the job
+// named; otherwise both are as before.
+bool bl_resume_replace_init(bl_job_t *job, char given[PATH_MAX]);
+// The same with the checkpoint that the caller resumes from.
+bool bl_resume_init_from(bl_job_t *job, const char *checkpoint);
+// As bl_job_dump, with the folder `given` (NULL or "": the job's) as model.init: the text of a job, by which stages know
+// it again, does not depend on which checkpoint is the newest, and names none that will be deleted.
+BL_MUST_USE bl_status_t bl_resume_dump_job(const bl_job_t *job, char *given, char **text, size_t *text_bytes);
 
 // Finds the newest checkpoint and checks what can be checked from its headers: format, sizes, the seed, and that it is
 // one of `model` (bl_checkpoint_check). With `thorough` also every checksum, for which it reads

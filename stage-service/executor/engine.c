@@ -11,6 +11,7 @@
 #include "executor/plan.h"
 #include "executor/tensor_group.h"
 #include "executor/warm.h"
+#include "job/resume.h"
 #include "job/threads.h"
 #include "schedule/generate.h"
 #include "sys/clock.h"
@@ -46,6 +47,9 @@ static bl_status_t read_job(bl_engine_t *engine, const bl_engine_options_t *opti
   bl_status_t status = bl_job_parse(&engine->job, &source, err);
   if (status != BL_OK) {
     return status;
+  }
+  if (options->resume != NULL && options->resume[0] != '\0') {
+    (void)bl_resume_init_from(&engine->job, options->resume);
   }
   status = bl_training_init_with(&engine->training, &engine->job, &options->orders, err);
   if (status != BL_OK) {

@@ -405,6 +405,44 @@ def test_driver_settings(folder):
     print("ok the same of a driver")
 
 
+def test_init_gone_of_a_driver(folder):
+    """A driver that is killed after the folder of model.init is gone: its successors find the stages with this job, and
+    go on with what they hold, whichever checkpoint is the newest by then; the report has every step once."""
+    place, address, init = f"{folder}/bereft", f"unix:{folder}/bereft.sock", f"{folder}/bereft init"
+    report, train = f"{folder}/bereft.jsonl", dict(TRAIN, steps=100000)  # stopped by hand
+    reference, _ = run_job(folder, write_job(folder, train=train), "--local", "--steps", "40")
+    with open(write_job(folder)) as file:
+        shutil.copytree(json.load(file)["model"]["init"], init)
+    with stages(folder, 2, listen="127.0.0.1:0") as services:
+        job = write_job(folder, model={"init": init}, train=train, checkpoint={"folder": place, "every": 4, "keep": 1},
+                        services={"stages": [s.address for s in services], "driver": address})
+
+        def driver():
+            return Service(folder, "ballast-driver", "--job", job, "--listen", address, "--resume")
+
+        def reported(lines):
+            wait_until(lambda: os.path.exists(report) and open(report).read().count("\n") >= lines, 60, "no progress")
+
+        running = driver()
+        control = subprocess.Popen([CTL, "run", job, "--report", report], env=environment(folder), text=True,
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for lines in (10, 30):
+            reported(lines)
+            running.kill(signal.SIGKILL)
+            shutil.rmtree(init, ignore_errors=True)
+            running = driver()
+            wait_until(lambda: "running" in running.log(), 60, "it does not go on")
+            assert "stages hold this job at step" in running.log(), running.log()
+        reported(50)
+        running.process.terminate()
+        running.process.wait(60)
+        control.wait(60)
+    assert losses(read_report(report))[:40] == losses(reference)
+    with open(f"{place}/{checkpoints(place)[-1]}/job.yaml") as file:
+        assert init in file.read(), "the job of a checkpoint names what its owner named"
+    print("ok drivers killed without the folder of model.init")
+
+
 def test_init_gone(folder, reference):
     """A run that began with weights of a folder goes on when that is gone; without a checkpoint it is needed."""
     place, report, init = f"{folder}/gone", f"{folder}/gone.jsonl", f"{folder}/init gone"
@@ -513,6 +551,7 @@ def main():
         test_other_settings(folder)
         test_init_gone(folder, reference)
         test_driver_settings(folder)
+        test_init_gone_of_a_driver(folder)
         test_not_finite(folder)
         test_small_disk(folder, reference)
         test_full_disk(folder, reference)

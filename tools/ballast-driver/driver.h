@@ -56,10 +56,11 @@ typedef struct bl_driver_options {
   const bl_job_t *job;           // borrowed; services.stages has one address per stage
   const bl_training_t *training; // borrowed
   const bl_resume_t *resume;     // borrowed; where to continue if the stages do not hold this job. NULL: from the start
-  bl_checkpoint_claim_t *claim;  // of the job's folder, taken by the caller before it read `resume`; NULL: not claimed
-  bool start_over;               // if a stage has lost the run, all stages start over from `resume`, or from the start
-  bool own_stages;               // end the stages' processes with the run
-  bool linger;                   // stay after the last step until bl_driver_stop
+  char *given_init; // borrowed; what model.init named before it was replaced (job/resume.h); NULL, "": it was not
+  bl_checkpoint_claim_t *claim; // of the job's folder, taken by the caller before it read `resume`; NULL: not claimed
+  bool start_over;              // if a stage has lost the run, all stages start over from `resume`, or from the start
+  bool own_stages;              // end the stages' processes with the run
+  bool linger;                  // stay after the last step until bl_driver_stop
   bl_driver_observer_t observer;
 } bl_driver_options_t;
 

@@ -234,6 +234,7 @@ static bl_status_t make_driver(program_t *self, bl_error_t *err) {
                                        .job = &self->job,
                                        .training = &self->preparation.training,
                                        .resume = &self->preparation.resume,
+                                       .given_init = self->preparation.given_init,
                                        .claim = &self->preparation.claim,
                                        .start_over = self->arguments.resume,
                                        .own_stages = self->arguments.own_stages,

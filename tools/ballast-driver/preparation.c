@@ -48,7 +48,7 @@ static bl_status_t claim_folder(bl_preparation_t *self, bl_error_t *err) {
 static void prepare(bl_task_t *task) {
   bl_preparation_t *self = BL_TASK_OWNER(task, bl_preparation_t, task);
   bl_error_t *err = &self->err;
-  if (self->resumes && bl_resume_replace_init(self->job)) {
+  if (self->resumes && bl_resume_replace_init(self->job, self->given_init)) {
     bl_log(BL_LOG_WARNING, "the folder of model.init is gone; the model and its other files are those of %s",
            self->job->model.init);
   }

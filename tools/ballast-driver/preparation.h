@@ -29,6 +29,7 @@ typedef struct bl_preparation {
   bl_training_t training;
   bl_checkpoint_claim_t claim;
   bl_resume_t resume;
+  char given_init[PATH_MAX]; // if model.init was replaced, what it named; else ""
   // BL_INVALID, BL_UNIMPLEMENTED: the job cannot run; BL_PRECONDITION: another run holds the folder; ...
   bl_error_t err;
 

@@ -56,7 +56,8 @@ bl_status_t bl__setup_prepare(bl_driver_t *driver, bl_error_t *err) {
     return status;
   }
   driver->setup.round_retry = calloc(driver->stage_count, sizeof *driver->setup.round_retry);
-  if (driver->setup.round_retry == NULL || bl_job_dump(driver->options.job, &driver->setup.job_text, &size) != BL_OK ||
+  if (driver->setup.round_retry == NULL ||
+      bl_resume_dump_job(driver->options.job, driver->options.given_init, &driver->setup.job_text, &size) != BL_OK ||
       bl_csv_write(training->schedule, &driver->setup.own_order, &size) != BL_OK ||
       (training->other != NULL && bl_csv_write(training->other, &driver->setup.other_order, &size) != BL_OK)) {
     return no_memory(err);

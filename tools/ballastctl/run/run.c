@@ -230,25 +230,17 @@ static bool attaches(const arguments_t *arguments, const bl_job_t *job) {
   return !arguments->local && job->services.driver != NULL;
 }
 
-static void replace_init(bl_job_t *job) {
-  char gone[PATH_MAX];
-  snprintf(gone, sizeof gone, "%s", job->model.init != NULL ? job->model.init : "");
-  if (bl_resume_replace_init(job)) {
-    fprintf(stderr, "ballastctl: model.init: %s is gone; the model and its other files are those of %s\n", gone,
-            job->model.init);
-  }
-}
-
 // Finds every error of a job before anything starts.
-static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, bl_training_t *training, bl_resume_t *resume,
-                             bl_error_t *err) {
+static bl_status_t check_job(const arguments_t *arguments, bl_job_t *job, char given_init[PATH_MAX],
+                             bl_training_t *training, bl_resume_t *resume, bl_error_t *err) {
   const bool predicts = arguments->profile != NULL || arguments->predict != NULL;
   if (attaches(arguments, job) && !arguments->check && !predicts) {
     return BL_OK;
   }
   const bool resumes = arguments->resume && !attaches(arguments, job);
-  if (resumes) {
-    replace_init(job);
+  if (resumes && bl_resume_replace_init(job, given_init)) {
+    fprintf(stderr, "ballastctl: model.init: %s is gone; the model and its other files are those of %s\n", given_init,
+            job->model.init);
   }
   bl_status_t status = bl_ctl_job_resolve_run(job, training, err);
   if (status == BL_OK && resumes) {
@@ -323,9 +315,10 @@ static bl_status_t tell_valid(const bl_job_t *job, bl_error_t *err) {
   return fflush(stdout) == 0 ? BL_OK : bl_ctl_printed(BL_IO, err);
 }
 
-static int train(const arguments_t *arguments, bl_job_t *job, const bl_training_t *training,
+static int train(const arguments_t *arguments, bl_job_t *job, char *given_init, const bl_training_t *training,
                  const bl_resume_t *resume) {
   bl_ctl_session_options_t options = {.job = job,
+                                      .given_init = given_init,
                                       .training = training,
                                       .resume = arguments->resume ? resume : NULL,
                                       .local = arguments->local,
@@ -347,6 +340,7 @@ static int run(int argc, char *const *argv) {
   bl_job_t job = {0};
   bl_training_t training = {0};
   bl_resume_t resume = {0};
+  char given_init[PATH_MAX] = "";
   bl_checkpoint_claim_t claim = {0};
   int exit_code = 0;
   bl_status_t status = bl_flags_parse(&flags, argc, argv, &arguments, &result, &err);
@@ -367,7 +361,7 @@ static int run(int argc, char *const *argv) {
     status = claim_folder(&claim, &job, &err);
   }
   if (status == BL_OK) {
-    status = check_job(&arguments, &job, &training, &resume, &err);
+    status = check_job(&arguments, &job, given_init, &training, &resume, &err);
   }
   if (status == BL_OK) {
     status = check_stores(&arguments, &job, &training, &err);
@@ -392,7 +386,7 @@ static int run(int argc, char *const *argv) {
   if (status != BL_OK) {
     exit_code = bl_ctl_finish(status, &err);
   } else if (!arguments.check) {
-    exit_code = train(&arguments, &job, &training, &resume);
+    exit_code = train(&arguments, &job, given_init, &training, &resume);
   }
 
 cleanup:

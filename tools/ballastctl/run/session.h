@@ -9,7 +9,8 @@
 #include "job/training.h"
 
 typedef struct bl_ctl_session_options {
-  bl_job_t *job; // checked; services.stages is filled in if stages are started here
+  bl_job_t *job;    // checked; services.stages is filled in if stages are started here
+  char *given_init; // what model.init named before it was replaced (job/resume.h); "": it was not
   // The resolved job; empty with a running driver, which has its own, if nothing is predicted
   const bl_training_t *training;
   bool local;                // start the stages

@@ -84,7 +84,7 @@ static bl_status_t fill_in(bl__session_t *session, const char *key, const char *
 static bl_status_t write_job(bl__session_t *session, bl_error_t *err) {
   char *text;
   size_t text_bytes;
-  bl_status_t status = bl_job_dump(session->options->job, &text, &text_bytes);
+  bl_status_t status = bl_resume_dump_job(session->options->job, session->options->given_init, &text, &text_bytes);
   if (status != BL_OK) {
     return bl_error_set(err, status, "the job cannot be written down: %s",
                         status == BL_INVALID ? "a path is not UTF-8" : bl_status_text(status));
