@@ -187,6 +187,12 @@ static void bars_name_ranks(void **state) {
                             "  rank 1    #####.....  2/2 slots\n"
                             "  rank 2    ..........  0/4 slots\n"
                             "  rank 3    ..........  0/4 slots");
+  const bl_ctl_plan_t nonsense = {
+      .steps = 100, .stages = ranks, .stage_count = 2, .tensor_ranks = 1u << 16, .replicas = 1u << 16};
+  draw_plan(&nonsense, 60, 24, text, sizeof text);
+  assert_string_equal(text, "step 1/100  loss 2.5000  2000 tokens/s  0:50 left\n"
+                            "  stage 0   ########################  4/4 slots  4.00 MiB\n"
+                            "  stage 1   ############............  2/2 slots  2.00 MiB");
 }
 
 static void no_more_bars_than_rows(void **state) {

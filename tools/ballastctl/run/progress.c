@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ballastctl/run/progress.h"
 
+#include "ballastctl/inspect/coords.h"
 #include "base/bytes.h"
 #include "base/minmax.h"
 #include "model/grid.h"
@@ -96,9 +97,12 @@ void bl_ctl_progress_plan(bl_ctl_progress_t *progress, const bl_ctl_plan_t *plan
     bars[i] = (stage_bar_t){plan->stages[i].own_slots, 0, plan->stages[i].slot_bytes};
   }
   free(progress->bars);
-  const uint32_t tensor = bl_max_u32(plan->tensor_ranks, 1), data = bl_max_u32(plan->replicas, 1);
-  progress->grid = (bl_grid_t){
-      .stages = bl_max_u32((uint32_t)plan->stage_count / (tensor * data), 1), .tensor = tensor, .data = data};
+  const uint32_t tensor = bl_max_u32(plan->tensor_ranks, 1), data = bl_max_u32(plan->replicas, 1),
+                 ranks = (uint32_t)plan->stage_count;
+  if (!bl_ctl_coords_grid_of(1, tensor, data, &progress->grid)) { // a driver says nonsense
+    progress->grid = (bl_grid_t){.tensor = 1, .data = 1};
+  }
+  progress->grid.stages = bl_max_u32(ranks / (progress->grid.tensor * progress->grid.data), 1);
   progress->bars = bars;
   progress->stage_count = plan->stage_count;
   progress->name_columns = NAME_COLUMNS;
