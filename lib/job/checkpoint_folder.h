@@ -63,8 +63,8 @@ BL_MUST_USE bl_status_t bl_checkpoint_folder_prune(const char *folder, uint64_t 
 // Deletes what crashed writers left: all folders that are partial, half deleted, or created by
 // bl_checkpoint_folder_try. *count: how many were partial. A folder that does not exist is fine.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_sweep(const char *folder, size_t *count, bl_error_t *err);
-// Moves the checkpoints of an earlier run into a new folder earlier-N of `folder`. A symbolic link keeps its target. *count: how many; 0: `aside` is not
-// set.
+// Moves the checkpoints of an earlier run into a new folder earlier-N of `folder`. A symbolic link keeps its target.
+// *count: how many; 0: `aside` is not set.
 BL_MUST_USE bl_status_t bl_checkpoint_folder_set_aside(const char *folder, char aside[PATH_MAX], size_t *count,
                                                        bl_error_t *err);
 

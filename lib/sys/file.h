@@ -25,7 +25,8 @@ BL_MUST_USE bl_status_t bl_file_replace(const char *path, const void *bytes, siz
 
 // Creates the folder and its parents, as mkdir -p does. New folders get `mode`.
 BL_MUST_USE bl_status_t bl_folder_create(const char *path, unsigned mode, bl_error_t *err);
-// Checks that it could, as far as permissions and the kind of mount tell, and creates nothing. The messages are the same.
+// Checks that it could, as far as permissions and the kind of mount tell, and creates nothing. The messages are the
+// same.
 BL_MUST_USE bl_status_t bl_folder_check(const char *path, bl_error_t *err);
 
 // Joins folder and name with one '/'. BL_INVALID: the path does not fit. An absolute name replaces the folder.
