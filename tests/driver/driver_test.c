@@ -182,14 +182,14 @@ static void test_a_failed_attempt_at_a_token_is_run_again(void **state) {
   world.linger = true;
   world_start_driver(&world);
   world_wait(&world, is_finished);
-  bl_sampling_t generation = text_of(2 * BL_DRIVER_ATTEMPTS_MAX);
+  bl_sampling_t generation = text_of(2 * BL_DRIVER_ATTEMPTS_MIN);
   bl_error_t err;
   world.stages[1].hook = fail_every_token;
   world.stages[1].fail_status = BL_DATA_LOSS;
   assert_int_equal(bl_driver_generate(world.driver, &generation, &err), BL_OK);
   world_wait(&world, is_drawn);
   assert_int_equal(drawn_text.status, BL_OK);
-  assert_int_equal(drawn_text.count, 2 * BL_DRIVER_ATTEMPTS_MAX);
+  assert_int_equal(drawn_text.count, 2 * BL_DRIVER_ATTEMPTS_MIN);
   world_close(&world);
 }
 
@@ -557,8 +557,17 @@ static void test_attempts_that_keep_failing_end_the_run(void **state) {
   assert_int_equal(world.exit_code, 1);
   assert_told("stage 1");
   assert_told("a fault made by the test");
-  assert_int_equal(world.stages[1].runs, BL_DRIVER_ATTEMPTS_MAX);
+  assert_int_equal(world.stages[1].runs, BL_DRIVER_ATTEMPTS_MIN);
   world_close(&world);
+}
+
+// One attempt for a connection to each of the other ranks, and one that succeeds.
+static void test_ranks_may_lose_every_connection_once(void **state) {
+  (void)state;
+  for (size_t ranks = 1; ranks <= 8; ranks++) {
+    assert_true(bl_driver_attempts(ranks) >= ranks && bl_driver_attempts(ranks) >= BL_DRIVER_ATTEMPTS_MIN);
+  }
+  assert_int_equal(bl_driver_attempts(1000), BL_DRIVER_ATTEMPTS_MAX);
 }
 
 static bool hide(fake_stage_t *stage, const char *method, bool handled, void *context) {
@@ -807,6 +816,7 @@ int main(void) {
       cmocka_unit_test(test_a_loss_that_is_not_finite_ends_the_run),
       cmocka_unit_test(test_a_failed_attempt_is_run_again),
       cmocka_unit_test(test_attempts_that_keep_failing_end_the_run),
+      cmocka_unit_test(test_ranks_may_lose_every_connection_once),
       cmocka_unit_test(test_the_cause_is_that_of_the_call),
       cmocka_unit_test(test_bad_data_is_not_tried_again),
       cmocka_unit_test(test_a_newer_driver_ends_this_one),

@@ -162,7 +162,7 @@ static bool survives_failure(bl_driver_t *driver) {
   }
   bool again = bl_status_retryable(driver->attempts.failure.status) ||
                driver->attempts.failure.status == BL_DATA_LOSS || driver->attempts.failure.status == BL_CANCELLED;
-  if (!driver->attempts.fatal && again && driver->attempts.failures < BL_DRIVER_ATTEMPTS_MAX) {
+  if (!driver->attempts.fatal && again && driver->attempts.failures < bl_driver_attempts(driver->stage_count)) {
     return true;
   }
   bl__driver_fail(driver, &driver->attempts.failure);

@@ -31,8 +31,15 @@
 #define BL_DRIVER_TIMEOUT_MS 3000
 // Time for stages to come up before the run fails.
 #define BL_DRIVER_ARRIVAL_MS 10000
-// Attempts of a step that may fail on stages that stay alive. When the last of them fails, the run ends.
-#define BL_DRIVER_ATTEMPTS_MAX 3
+// Attempts of a step that may fail on stages that stay alive. When the last of them fails, the run ends. After a cut a
+// rank may learn only by sending that others have closed their connections to it, one in each attempt.
+#define BL_DRIVER_ATTEMPTS_MIN 3
+#define BL_DRIVER_ATTEMPTS_MAX 8
+static inline uint32_t bl_driver_attempts(size_t ranks) {
+  return ranks < BL_DRIVER_ATTEMPTS_MIN   ? BL_DRIVER_ATTEMPTS_MIN
+         : ranks > BL_DRIVER_ATTEMPTS_MAX ? BL_DRIVER_ATTEMPTS_MAX
+                                          : (uint32_t)ranks;
+}
 
 // The phase of a run before there is a driver for it.
 #define BL_DRIVER_STARTING "starting"
